@@ -263,7 +263,8 @@ class HookPoints:
         return ends[0] & ends[1] if len(ends) == ends.maxlen else frozenset()
 
     def _remember_alive(self, _end_seq: int) -> None:
-        self._alive_at_ends.append(self._engine.live_tensor_ids())
+        alive = self._session.guarded("tensors", self._engine.live_tensor_ids)
+        self._alive_at_ends.append(alive or frozenset())
 
     def _walk_before_backward(self) -> None:
         """Record the graph of the newest results; a backward has recorded its own."""
