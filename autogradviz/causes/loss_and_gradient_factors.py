@@ -65,7 +65,7 @@ class _Weight(NamedTuple):
     divided: SourceLocation | None  # the line that divides it
     place: SourceLocation
     op: int
-    calls: tuple[SourceLocation, ...]  # the line and its callers
+    calls: tuple[tuple[SourceLocation, ...], ...]  # the lines of the loss and of its backward
 
 
 def find_scales(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -350,7 +350,8 @@ class _Scales:
             return None
         divisor = prod(each.divisor for each in scalings)
         divided = scalings[-1].place if scalings else None
-        calls = self._evidence.analysis.user_stack(graph.stacks[at])
+        stacks = graph.stacks[at], start.stack_id if start is not None else None
+        calls = tuple(map(self._evidence.analysis.user_stack, stacks))
         return _Weight(1 / (count * divisor), count, divisor, divided, place, at, calls)
 
     def _count(self, index: int, backward_id: int) -> float | None:

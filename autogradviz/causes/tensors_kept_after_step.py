@@ -32,8 +32,7 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
         graph: the graph.
         numbers: also if they are single numbers without a graph, such as losses and counters.
     """
-    ids = graph.alive_after_steps
-    alive = set(map(graph.memory, ids)) - graph.registered_memory
+    alive = set(map(graph.memory, graph.alive_after_steps)) - graph.registered_memory
     ends = graph.analysis.steps.ends
     if not alive or len(ends) <= _STEPS:
         return
@@ -51,9 +50,9 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
         # A module that keeps a tensor of one step has a buffer, as DistributedDataParallel.
         for step, found in steps.items() if len(steps) >= _STEPS else ():
             groups[place][step] += found
-    attached = set(map(graph.memory, ids - _detached(graph)))
+    detached = _detached(graph)
     for place, steps in groups.items():
-        fact, is_log = _fact(graph, place, steps, attached)
+        fact, is_log = _fact(graph, place, steps, detached)
         if numbers or not is_log:
             yield fact
 
@@ -67,9 +66,12 @@ def _creators(graph: CausalGraph, alive: set[int], *, numbers: bool) -> Iterator
 
 
 def _detached(graph: CausalGraph) -> set[int]:
-    """Return the tensors that ``detach`` returned, which have the memory of others and no graph."""
+    """Return the memory of which ``detach`` returned a tensor, which may be the one that is kept.
+
+    Both have one id, so where it is not known what stores the tensor, it may be either.
+    """
     return {
-        each
+        graph.memory(each)
         for name, made in zip(graph.op_names, graph.outputs, strict=True)
         if name == "detach"
         for each in made
@@ -77,7 +79,7 @@ def _detached(graph: CausalGraph) -> set[int]:
 
 
 def _fact(
-    graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]], attached: set[int]
+    graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]], detached: set[int]
 ) -> tuple[Fact, bool]:
     """Return the fact of a line, and whether it only keeps single numbers.
 
@@ -85,19 +87,19 @@ def _fact(
         graph: the graph.
         place: the line.
         steps: the ops whose results are alive, by step.
-        attached: memory of tensors that are alive, and that are more than the result of a detach.
+        detached: memory of which a tensor without a graph was made.
     """
     ops = [index for found in steps.values() for index in found]
     tensors = {graph.memory(t): t for index in ops for t in graph.outputs[index]}
     nbytes = sum(graph.analysis.tensors[t].storage_nbytes for t in tensors.values())
     frames = graph.analysis.user_stack(graph.stacks[ops[0]])
     stored, names = stored_at(frames) or (None, frozenset[str]())
-    detached = "detach(" in stored.text if stored is not None else stores_without_graph(frames)
-    with_graph = not detached and any(
-        graph.numbers[index] is not None
-        and not attached.isdisjoint(map(graph.memory, graph.outputs[index]))
-        for index in ops
-    )
+    if stored is not None:
+        is_detached = "detach(" in stored.text
+    else:
+        results = (graph.memory(graph.outputs[index][0]) for index in ops)
+        is_detached = stores_without_graph(frames) or detached.issuperset(results)
+    with_graph = not is_detached and any(graph.numbers[index] is not None for index in ops)
     is_log = not with_graph and graph.size(tensors.values()) == len(tensors)
     fact = Fact(
         mechanism="keep",

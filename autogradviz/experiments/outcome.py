@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -60,9 +61,32 @@ class Outcome:
         gradient = self.all_gradients.get(name)
         return None if gradient is None else float(dense(gradient).detach().double().norm())
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether the losses and all gradients are finite."""
+        norms = (self.norm(name) for name in self.all_gradients)
+        return all(isfinite(each) for each in (*self.values, *norms) if each is not None)
+
     def missing(self) -> list[str]:
         """Return the names of parameters whose gradient is absent or zero."""
         return [name for name in self.gradients if not self.norm(name)]
+
+    def has_twin(self, name: str) -> bool:
+        """Return whether another module has the same parameter, with a gradient.
+
+        One of two modules with the same parts is often a target, which is not trained by gradients.
+        """
+        first, _, rest = name.partition(".")
+        own = self.state.get(name)
+        return "." in rest and any(
+            other.partition(".")[2] == rest
+            and not other.startswith(f"{first}.")
+            and bool(self.norm(other))
+            and own is not None
+            and self.state[other].shape == own.shape
+            for other in self.gradients
+            if other in self.state
+        )
 
     def raises_like(self, other: Outcome) -> bool:
         """Return whether both raised the same exception, numbers aside."""

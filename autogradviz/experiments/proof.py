@@ -24,7 +24,7 @@ class Proof:
         finding: the finding with the confidence that follows. What is proved and raised an
             exception, or computed gradients that do not agree with the step's own operators, is
             certain. What is not cured is one level less certain. A hint about a line that may mean
-            what it does stays a hint: that it has its effect does not prove that it is wrong.
+            what it does is proved only if the step shows that something is wrong, and stays a hint.
         runs: how often the step ran.
 
     Example:

@@ -78,6 +78,9 @@ _UNDONE: Final[dict[Mechanism, tuple[Callable[[Statement], Undo], ...]]] = {
 
 _INCONSISTENT: Final = frozenset({"write", "diverge"})
 """Mechanisms by which gradients differ from those of the step's own operators."""
+_ANOMALIES: Final = frozenset({"gradients-not-cleared"})
+"""Kinds of findings that are hints, and say what is rarely meant: gradients of earlier steps."""
+_MAY_BE_MEANT: Final = "it has this effect, which may be meant"
 _MOST_NAMES: Final = 3
 SECONDS: Final = 30.0
 """The time for one finding."""
@@ -155,6 +158,8 @@ class _Experiments:
                 found = ("cannot tell", str(error))
             if found is None:
                 continue
+            if found[1].endswith(_MAY_BE_MEANT):
+                return found
             if found[0] == "not cured" and not self._is_refuted(undo):
                 found = ("cannot tell", found[1])
             if found[0] == "proved" and self._shows_again():
@@ -243,13 +248,30 @@ class _Experiments:
             problem = "gradients change by other factors"
         if problem:
             return "cannot tell", f"{how}, {problem}"
-        changed = [name for name in base.missing() if got.norm(name)] or changed
-        if changed:
-            return "proved", f"{how}, {self._change(changed, got)}"
+        given = [name for name in base.missing() if got.norm(name)]
+        absent = [name for name in given if not base.has_twin(name)]
+        changed = given or changed
         state = state_differences(got, base)
-        if state and self._mechanism in {"drop", "own", "order"}:
-            return "proved", f"{how}, {_names(state)} has another value after the step"
-        return "not cured", f"{how}, no gradient changes"
+        effect = ""
+        if changed:
+            effect = f"{how}, {self._change(changed, got)}"
+        elif state and self._mechanism in {"drop", "own", "order"}:
+            effect = f"{how}, {_names(state)} has another value after the step"
+        if effect and not (absent or self._is_anomaly(got)):
+            return "cannot tell", f"{effect}; {_MAY_BE_MEANT}"
+        return ("proved", effect) if effect else ("not cured", f"{how}, no gradient changes")
+
+    def _is_anomaly(self, got: Outcome) -> bool:
+        """Return whether what an experiment changed was wrong, and not only another value.
+
+        A hint names a line that may mean its effect: another gradient without it says nothing.
+        """
+        finding = self._finding
+        if finding.confidence != CONFIDENCES[-1] or finding.slug in _ANOMALIES:
+            return True
+        if self._mechanism in _INCONSISTENT:
+            return True
+        return got.is_finite and not self._baseline.is_finite
 
     def _judge_recomputation(self, undo: Undo, got: Outcome, how: str) -> tuple[ProofAnswer, str]:
         """Compare with a run without recomputation, of the program and of the experiment."""
