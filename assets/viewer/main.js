@@ -183,8 +183,8 @@ function mountScene(root, scene, model, open, node) {
   if (node >= 0) store.reveal({ kind: "node", index: node });
   else if (scene.summary.compared_with) store.set("view", "compare");
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
-  // The graph is the picture of a gradient that ends at a line.
-  else if (isCut && !hostSelects) store.set("view", "graph");
+  // The graph is the picture of a gradient that ends at a line; a narrow one has no room for words.
+  else if (isCut && !hostSelects) store.set("view", root.clientWidth > 760 ? "graph" : "findings");
   const leave = model.get("_link") ? connectAddress(store) : () => {};
   const stop = watchTheme(redraw);
   return () => {

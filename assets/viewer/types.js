@@ -593,6 +593,14 @@
  */
 
 /**
+ * The bytes of one kind of all memory, at the peak of all of it.
+ *
+ * @typedef {object} SceneLiveMemory
+ * @property {string} kind "optimizer state"; the name of a device without a counter, if they are unknown
+ * @property {number} nbytes -1 if unknown
+ */
+
+/**
  * One point of the saved-memory curve.
  *
  * @typedef {object} SceneMemory
@@ -745,6 +753,7 @@
  * @property {SceneSpan[]} spans
  * @property {SceneMemory[]} memory
  * @property {SceneMemory[]} memory_without_checkpoints
+ * @property {SceneLiveMemory[]} live_memory
  * @property {SceneLine[]} lines
  * @property {SceneStep[]} steps
  * @property {SceneCallFrame[]} call_frames

@@ -165,6 +165,7 @@ def build_scene(
         spans=spans,
         memory=panels.build_memory(analysis.memory),
         memory_without_checkpoints=panels.build_memory(analysis.memory_without_checkpoints),
+        live_memory=panels.build_live_memory(analysis),
         lines=panels.build_lines(analysis),
         storages=storages,
         counted_storages=counted,

@@ -18,12 +18,14 @@ from autogradviz.analysis.formatting import (
     source_line,
     state_texts,
 )
+from autogradviz.analysis.memory_by_kind import has_memory, measure_memory
 from autogradviz.events import BackwardStarted, FrameSeen, StateChanged
 from autogradviz.scene.schema import (
     SceneChange,
     SceneDiffRow,
     SceneFinding,
     SceneLine,
+    SceneLiveMemory,
     SceneMemory,
     SceneRegion,
     SceneSavedDiff,
@@ -361,6 +363,23 @@ def build_memory(curve: MemoryCurve) -> tuple[SceneMemory, ...]:
         time_ns, nbytes, seq = curve.times_ns[top], curve.nbytes[top], curve.seqs[top]
         points.append(SceneMemory(time_ns=time_ns, nbytes=nbytes, seq=seq))
     return tuple(points)
+
+
+def build_live_memory(analysis: Analysis) -> tuple[SceneLiveMemory, ...]:
+    """Return all memory by kind at its peak, and the devices that have memory of no known kind.
+
+    Empty if the recording does not have what is freed.
+    """
+    if not has_memory(analysis):
+        return ()
+    memory = measure_memory(analysis, as_plain=True)
+    return tuple(
+        SceneLiveMemory(kind=kind, nbytes=nbytes)
+        for kind, nbytes in (
+            *memory.peak.nbytes.items(),
+            *((device, -1) for device in memory.not_counted),
+        )
+    )
 
 
 def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:

@@ -86,6 +86,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "spans": schema.SceneSpan,
     "memory": schema.SceneMemory,
     "memory_without_checkpoints": schema.SceneMemory,
+    "live_memory": schema.SceneLiveMemory,
     "lines": schema.SceneLine,
     "steps": schema.SceneStep,
     "call_frames": schema.SceneCallFrame,

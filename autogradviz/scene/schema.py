@@ -628,6 +628,14 @@ class SceneComparedText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneLiveMemory:
+    """The bytes of one kind of all memory, at the peak of all of it."""
+
+    kind: str  # "optimizer state"; the name of a device without a counter, if they are unknown
+    nbytes: int  # -1 if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneMemory:
     """One point of the saved-memory curve."""
 
@@ -786,6 +794,7 @@ class Scene:
     spans: tuple[SceneSpan, ...] = ()
     memory: tuple[SceneMemory, ...] = ()
     memory_without_checkpoints: tuple[SceneMemory, ...] = ()
+    live_memory: tuple[SceneLiveMemory, ...] = ()
     lines: tuple[SceneLine, ...] = ()
     steps: tuple[SceneStep, ...] = ()
     call_frames: tuple[SceneCallFrame, ...] = ()

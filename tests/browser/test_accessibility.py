@@ -162,7 +162,7 @@ def test_low_cell_of_a_notebook_shows_graph_finding_and_all_views(open_page, pic
     page.evaluate("change('height', 420)")
     stage.settle()
     bottom = page.locator(".agv-scrubber").bounding_box()["y"]
-    for shown in (".agv-rail button >> nth=-1", ".agv-card .agv-fix", ".agv-tree .agv-selected"):
+    for shown in (".agv-rail button >> nth=-1", ".agv-details .agv-fix", ".agv-tree .agv-selected"):
         box = page.locator(shown).first.bounding_box()
         assert box["y"] + box["height"] <= bottom + 1, shown
     rail = page.locator(".agv-rail").first

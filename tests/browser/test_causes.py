@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import recordings
 from test_accessibility import HOST, VIOLATIONS, overflowing
@@ -17,7 +19,9 @@ SELECTED = "[role=option][aria-selected=true]"
 
 def stage_of(open_page, scene=None, **options):
     options.setdefault("viewport", {"width": 1440, "height": 820})
-    stage = Stage(open_page(**options), recordings.audited() if scene is None else scene)
+    # The audit lists what no finding says.
+    scene = replace(recordings.audited(), findings=()) if scene is None else scene
+    stage = Stage(open_page(**options), scene)
     stage.page.keyboard.press("Escape")
     return stage
 
@@ -83,6 +87,11 @@ def test_the_audit_repeats_no_finding(open_page):
     lists = stage.page.inner_text(".agv-pane-findings .agv-side")
     for text in titles:
         assert lists.count(text) == 1
+    # Other words for the same line and the same change are a repetition too.
+    stage = Stage(open_page(), recordings.audited())
+    stage.show("findings")
+    assert stage.page.locator("[aria-label='Other lines'] [role=option]").count() == 0
+    assert len(stage.scene.audit_entries) == len(stage.scene.findings) == 4
 
 
 def test_a_finding_begins_with_the_change(open_page):

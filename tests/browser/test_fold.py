@@ -43,7 +43,7 @@ def test_the_fold_begins_with_the_first_finding_which_opens_it(open_page):
     stage = Stage(open_page(), recordings.running_sum(), view="fold")
     first = stage.scene.findings[0]
     card = stage.page.locator(".agv-fold-answer > :first-child .agv-card")
-    assert card.locator("h4").text_content() == first.title
+    assert card.locator("h3").text_content() == first.title
     assert first.culprit_text.strip() in card.text_content()
     card.get_by_role("button", name="Show this finding").click()
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "findings"
@@ -159,7 +159,7 @@ def test_the_folds_of_several_backwards_are_chosen(open_page):
 def test_what_holds_for_one_backward_is_apart_from_the_recording(open_page):
     stage = Stage(open_page(), recordings.running_sum(), view="fold")
     heads = stage.page.locator(".agv-fold-answer h4").all_text_contents()
-    assert heads[2:4] == ["This backward", "Whole recording, 6 steps"]
+    assert heads[1:3] == ["This backward", "Whole recording, 6 steps"]
     stage = Stage(open_page(), recordings.plain(), view="fold")
     heads = stage.page.locator(".agv-fold-answer h4").all_text_contents()
     assert "This step" in heads

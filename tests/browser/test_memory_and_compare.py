@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import recordings
+import torch
 from viewer_page import Stage, serve_sources
 
 import autogradviz
@@ -82,6 +83,24 @@ def test_sentence_on_memory_names_the_module_that_frees_most(open_page, traces):
     stage.show("memory")
     freed = traces[0].predict_memory(checkpoint="h.*").freed
     assert f"checkpointing h.* would free {format_bytes(freed)}" in sentence_of(stage.page)
+
+
+def test_all_memory_at_its_peak_is_that_of_the_recording(open_page):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    with autogradviz.record(model, memory=True) as trace:
+        model(torch.ones(32, 64)).sum().backward()
+    peak = trace.memory_by_kind().peak
+    scene = trace._viewer_scene
+    known = {each.kind: each.nbytes for each in scene.live_memory if each.nbytes >= 0}
+    assert known == peak.nbytes
+    assert [each.kind for each in scene.live_memory if each.nbytes < 0] == ["cpu"]
+    stage = Stage(open_page(), scene)
+    stage.show("memory")
+    words = stage.page.text_content(".agv-memory .agv-difference-more")
+    assert words.startswith(f"All memory at its peak, {format_bytes(peak.total)}: ")
+    assert f"parameters {format_bytes(peak.nbytes['parameters'])}" in words
+    assert words.endswith("Unaccounted: not known, cpu has no counter.")
+    assert recordings.plain().live_memory == ()
 
 
 def test_rows_select_what_they_stand_for(open_page, traces):

@@ -95,3 +95,15 @@ def test_predicted_times_are_shares_of_a_step(open_page):
     rows = " ".join(panel.locator("tbody tr").all_text_contents())
     assert re.search(r"about \+(\d\d?|100) %", rows)
     assert not re.search(r"\+\d{4,} %", rows)
+
+
+def test_a_checkpointed_step_is_drawn_with_and_without_checkpoints(open_page):
+    scene = recordings.checkpointed()
+    stage = Stage(open_page(), scene)
+    stage.show("checkpoint")
+    picture = stage.page.locator(".agv-held-picture canvas")
+    assert picture.bounding_box()["height"] > 50
+    without = max(point.nbytes for point in scene.memory_without_checkpoints)
+    assert without == scene.summary.without_checkpoints_nbytes
+    # Both runs are alike: nothing is next to the sums.
+    assert stage.page.locator(".agv-region-diffs:visible").count() == 0

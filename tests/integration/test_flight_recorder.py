@@ -290,6 +290,20 @@ def test_graph_older_than_the_kept_steps_is_described_again():
     assert len(graph.edges) == len({(e.source, e.target, e.output) for e in graph.edges})
 
 
+@pytest.mark.parametrize("steps", [4, 5, 8])
+def test_nodes_of_leaves_that_outlive_steps_are_described_in_each_kept_step(steps):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    held = [p.expand_as(p).grad_fn.next_functions[0][0] for p in model.parameters()]
+    with autogradviz.record(model, keep_steps=3) as trace:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).square().sum().backward()
+            optimizer.step()
+    described = [e.node_name for e in trace.log.of(NodeSeen)]
+    assert described.count("AccumulateGrad") == 3 * len(held)
+
+
 def test_step_without_an_end_is_bounded(monkeypatch):
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.BATCH", 500)
     monkeypatch.setattr("autogradviz.recorder.retention.flight_recorder.MAX_HELD", 2_000)

@@ -252,7 +252,7 @@ def test_each_backward_has_its_fold():
 
 
 def test_backwards_of_one_name_in_one_step_are_counted():
-    x = torch.rand(4, requires_grad=True)
+    x = torch.rand(4)
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 

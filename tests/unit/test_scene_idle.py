@@ -5,8 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from make_log import backward, backward_ended, make_log, op
 
-from autogradviz.analysis.idle_time import find_idle
+from autogradviz.analysis import Analysis
+from autogradviz.analysis.idle_time import busy_time, find_idle
+from autogradviz.analysis.phase_times import measure_phases
 
 
 def recording(*, state, end_ns=10_000):
@@ -19,3 +22,12 @@ def recording(*, state, end_ns=10_000):
 @pytest.mark.parametrize(("state", "idle"), [("failed", (100, 10_000)), ("ran", ())])
 def test_time_after_a_failure_is_idle_and_a_torn_run_is_not(state, idle):
     assert find_idle(recording(state=state)) == idle
+
+
+def test_idle_time_is_in_no_phase():
+    step = [op("exp", duration_ns=100), op("sin", duration_ns=300), backward(), backward_ended()]
+    analysis = Analysis(make_log(step))
+    assert find_idle(analysis)[:4] == (0, 1000, 1100, 2000)
+    busy = busy_time(analysis)
+    assert [busy(time) for time in (500, 1000, 1050, 1500, 2000, 2300)] == [0, 0, 50, 100, 100, 400]
+    assert measure_phases(analysis).forward_ns == 400

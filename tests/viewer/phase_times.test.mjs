@@ -86,6 +86,6 @@ test("the sentence names the longest phase first", () => {
   assert.equal(
     timeSentence(times([0, 100 * ms], -1)),
     "Forward takes 33 % of 90 ms; backward 33 %, 10 ms of it to recompute checkpoints, " +
-      "optimizer 11 %, other code 22 %.",
+      "optimizer 11 %, outside 22 %.",
   );
 });

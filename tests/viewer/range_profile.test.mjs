@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { profileRange } from "../../assets/viewer/scene/range_profile.js";
+import {
+  profileRange,
+  recomputedByNode,
+} from "../../assets/viewer/scene/range_profile.js";
 
 const NODE = {
   op: "",
@@ -65,4 +68,15 @@ test("a compilation has a row, and is not time of the node that caused it", () =
     "compile 0/0": 400,
     CompiledFunctionBackward: 100,
   });
+});
+
+test("a recomputation is no time of the node that triggered it", () => {
+  const node = { name: "MulBackward0", state: "ran", runs_ns: [100, 600] };
+  const spans = [
+    { kind: "recompute", depth: 0, start_ns: 150, end_ns: 450 },
+    { kind: "recompute", depth: 1, start_ns: 200, end_ns: 300 },
+    { kind: "recompute", depth: 0, start_ns: 700, end_ns: 900 },
+  ];
+  assert.equal(recomputedByNode({ spans }, node), 300);
+  assert.equal(selfTimes([node], { spans }).MulBackward0, 200);
 });

@@ -97,3 +97,23 @@ test("several steps are a track, one step is not", () => {
   );
   assert.equal(track("steps", [], { steps: steps.slice(0, 1) }), undefined);
 });
+
+test("modes of an optimizer and of a recomputation are not drawn, and marks share a row", () => {
+  const spans = [
+    span("mode", 10, 20, { label: "no_grad" }),
+    span("recompute", 100, 200),
+    span("mode", 100, 200, { label: "enable_grad" }),
+    span("mode", 299, 401),
+    span("optimizer", 300, 400),
+    span("random", 50, 50),
+    span("node", 150, 151, { label: "AccumulateGrad" }),
+  ];
+  assert.deepEqual(
+    track("modes", spans).bars.map(({ label }) => label),
+    ["no_grad"],
+  );
+  assert.deepEqual(
+    track("marks", spans).bars.map(({ kind }) => kind),
+    ["random", "accumulate"],
+  );
+});

@@ -121,7 +121,7 @@ export function timeSentence({ active, phases }) {
   let text = `${name} takes ${share(first.total)} of ${formatDuration(active)}${again(first)}`;
   const rest = others.map((each) => `${each.name} ${share(each.total)}${again(each)}`);
   const outside = phases.find(({ name }) => name === "outside")?.total ?? 0;
-  if (outside > active / 200) rest.push(`other code ${share(outside)}`);
+  if (outside > active / 200) rest.push(`outside ${share(outside)}`);
   return rest.length ? `${text}; ${rest.join(", ")}.` : `${text}.`;
 }
 

@@ -133,6 +133,8 @@ class FlightRecorder(RetentionPolicy):
         self._ends.append(end_seq)
         if self.stream is None:
             self._step_saves.step_ended(self._hook_points.saved_count)
+            # Nodes that outlive their step are described in each step that uses them.
+            self._hook_points.describe_again(end_seq)
         if self._wait_for_more():
             return
         self.write()
@@ -249,7 +251,6 @@ class FlightRecorder(RetentionPolicy):
         self._drop_undecoded(seq)
         self._drop_rows(seq)
         if self.stream is None:
-            # Nodes that outlive their step are described in each step that uses them.
             self._hook_points.describe_again(self._ends[-1] if self._ends else seq)
         if self._log.count(TensorSeen) > self._prune_at:
             self._prune(seq)

@@ -25,6 +25,19 @@ function foldedSection(title, content) {
 }
 
 /**
+ * @param {import("../../types.js").Scene} scene
+ * @returns {string} the part of the model that saves most, "" if that is all of it
+ */
+function largestPart({ groups, summary: { saved_nbytes: all } }) {
+  const [first] = groups
+    .filter(({ parent, kind, nbytes }) => !parent && kind !== "step" && nbytes < all)
+    .sort((a, b) => b.nbytes - a.nbytes);
+  return first?.nbytes
+    ? `${first.label} saves ${formatBytes(first.nbytes)} of ${formatBytes(all)}`
+    : "";
+}
+
+/**
  * @param {Store} store
  * @returns {(HTMLElement | false)[]}
  */
@@ -33,7 +46,7 @@ export function recordingDetails(store) {
   const older = summary.older_nbytes;
   const held = summary.held_nbytes + older;
   const parts = [
-    titleSection(summary.title, "", "", "", summary.error_type !== ""),
+    titleSection(summary.title, "", largestPart(store.scene), "", summary.error_type !== ""),
     ...findingSections(store, [...store.scene.findings.keys()]),
     store.scene.facts.length > 0 &&
       !summary.error_type &&

@@ -68,9 +68,10 @@ export function stackList(store, frame, title) {
 /**
  * @param {Store} store
  * @param {number[]} findings
+ * @param {"h3" | "h4"} [level] of their titles
  * @returns {HTMLElement[]}
  */
-export function findingSections(store, findings) {
+export function findingSections(store, findings, level = "h4") {
   const count = store.scene.findings.length;
   return findings.map((at) => {
     const finding = store.scene.findings[at];
@@ -78,7 +79,7 @@ export function findingSections(store, findings) {
     const card = h(
       "div",
       `agv-card agv-${finding.confidence}`,
-      h("h4", "agv-card-title", finding.title),
+      h(level, "agv-card-title", finding.title),
       ...findingSource(store.sceneIndex, finding, 1),
       finding.fix && fixBlock(finding.fix),
       h("p", "agv-text agv-clamp", sentences(finding.explanation)),

@@ -118,11 +118,18 @@ export class Findings {
  * @param {import("../../types.js").Scene} scene
  * @returns {number[]} indices of the entries of the audit that say something else than a finding
  */
-function otherEntries({ audit_entries, cause_steps, findings }) {
-  const known = new Set(findings.map(({ title }) => title));
-  return [...audit_entries].flatMap(({ steps }, at) =>
-    known.has(cause_steps[steps[0]].text) ? [] : [at],
+function otherEntries({ audit_entries, cause_steps, findings, summary }) {
+  const known = new Set(
+    findings.flatMap(({ title, culprit_file, culprit_line, fix }) => [
+      title,
+      `${culprit_file}:${culprit_line} ${fix}`,
+    ]),
   );
+  return [...audit_entries].flatMap(({ steps, fix }, at) => {
+    const { text, filename, lineno } = cause_steps[steps[0]];
+    const raised = findings.length && text.startsWith(`${summary.error_type}: `);
+    return raised || known.has(text) || known.has(`${filename}:${lineno} ${fix}`) ? [] : [at];
+  });
 }
 
 /**
@@ -244,7 +251,7 @@ function findingCard(store, finding, at) {
       finding.slug,
       finding.confidence,
     ],
-    findingSource(store.sceneIndex, finding),
+    findingSource(store.sceneIndex, finding, 5),
     explanationOf(
       [finding.explanation, stoppedBefore(store.scene, finding)].filter(Boolean).join("\n"),
       finding,

@@ -54,7 +54,7 @@ export function makeAnswer(store, fold, ribbons, light) {
     return entry;
   });
   return [
-    ...findingSections(store, scene.findings.length ? [0] : []),
+    ...findingSections(store, scene.findings.length ? [0] : [], "h3"),
     h(
       "section",
       "agv-section",

@@ -28,6 +28,16 @@ const MAX_ROWS = 40;
 /** Share of the peak from which something is worth a sentence. */
 const MUCH = 0.05;
 
+/** @type {Record<string, string>} words for kinds of all memory */
+const LIVE = {
+  saved: "saved tensors",
+  recomputed: "recomputed tensors",
+  forward: "other results of the forward",
+  backward: "other results of backward",
+  optimizer: "other results of the optimizer",
+  other: "older or of no operator",
+};
+
 export class Memory {
   /**
    * @param {import("../../store.js").Store} store
@@ -48,13 +58,13 @@ export class Memory {
     this.code = h("div", "agv-memory-code");
     this.body = h("tbody");
     const few = store.scene.steps.length < FEW_STEPS;
-    const head = ["held at the peak by", "bytes", "", "checkpoint frees", "step time", ""];
-    const note = few ? "times of one step: rough, or unknown" : "";
+    const note = few ? "; times of one step: rough, or unknown" : "";
+    const head = ["held at the peak by", "bytes", "", `checkpointing it${note}`, ""];
     const group = (/** @type {string} */ name) =>
       this.chart.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
     const tableElement = (this.table = table(head, 1, 1, this.body, {
       name: 0,
-      columns: "52px minmax(0, 1fr) 62px 70px auto",
+      columns: "60px minmax(0, 1fr) 116px auto",
     }));
     this.element = h(
       "div",
@@ -63,10 +73,10 @@ export class Memory {
         "wide",
         [
           this.sentence,
-          h("span", "agv-end agv-muted", note),
-          h("span", "", choice(["kind", "module", "line"], this.chart.grouping, group)),
+          h("span", "agv-end", choice(["kind", "module", "line"], this.chart.grouping, group)),
         ],
         this.code,
+        liveMemory(store.scene),
         this.chart.element,
       ),
       h("section", "agv-panel agv-panel-table", tableElement),
@@ -136,12 +146,12 @@ export class Memory {
       const more = button(`Show ${plural(rest, "row")} more`, "agv-link", () =>
         last.replaceWith(...visible.slice(MAX_ROWS).map((each) => this.#row(each))),
       );
-      const last = h("tr", {}, h("td", { class: "agv-stacked-name", attrs: { colspan: 6 } }, more));
+      const last = h("tr", {}, h("td", { class: "agv-stacked-name", attrs: { colspan: 5 } }, more));
       elements.push(last);
     }
     this.body.replaceChildren(...elements);
     // Columns without an entry take no room.
-    for (const at of [4, 5, 6]) {
+    for (const at of [4, 5]) {
       const cells = elements.map((row) => row.children[at - 1]?.textContent ?? "");
       this.table.classList.toggle(`agv-without-cell-${at}`, !cells.some(Boolean));
     }
@@ -212,15 +222,15 @@ export class Memory {
    * @returns {HTMLElement[]} what checkpointing frees and costs, and buttons to choose it
    */
   #predictionCells(row, around) {
-    const none = [h("td"), h("td"), h("td")];
+    const none = [h("td"), h("td")];
     if (!this.before.curve.length || row.kind !== "module") return none;
     const { modules, pattern, checkpoint, freed } = this.#best(row, around);
     if (modules.every((module) => this.inRegion.has(module))) {
-      return [h("td", "agv-recompute", "checkpointed"), h("td"), h("td")];
+      return [h("td", "agv-recompute", "checkpointed"), h("td")];
     }
     const offload = this.#predict([{ kind: KINDS[1], modules }]);
     if (freed <= 0 && this.before.peak - offload.peak <= 0) {
-      return [h("td", "agv-muted", "nothing"), h("td"), h("td")];
+      return [h("td", "agv-muted", "frees nothing"), h("td")];
     }
     const useful = KINDS.filter((kind) => kind !== KINDS[0] || freed > 0);
     const buttons = useful.map((kind) => {
@@ -243,10 +253,18 @@ export class Memory {
       : isStopped(this.store.scene)
         ? "unknown: the step stopped"
         : "no backward";
-    const change = freed ? `−${formatBytes(-freed)}` : "nothing";
+    const [verb, nbytes] =
+      freed < 0 ? ["adds", formatBytes(-freed)] : ["frees", formatBytes(freed)];
     return [
-      h("td", freed > 0 ? "" : "agv-muted", freed > 0 ? formatBytes(freed) : change),
-      h("td", "", freed > 0 ? time : ""),
+      freed > 0
+        ? h(
+            "td",
+            "",
+            `${verb} `,
+            h("b", "", nbytes),
+            `, ${time}${time.endsWith("%") ? " time" : ""}`,
+          )
+        : h("td", "agv-muted", `${verb} ${freed ? nbytes : "nothing"}`),
       h("td", {}, h("span", { class: "agv-choice", attrs: { role: "group" } }, ...buttons)),
     ];
   }
@@ -399,6 +417,24 @@ export class Memory {
       this.store.set("selected", { kind: "storage", index: storage });
     }
   }
+}
+
+/**
+ * Return a sentence on all memory at its peak, of which saved tensors are a part.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @returns {HTMLElement} hidden without a recording of all memory
+ */
+function liveMemory({ live_memory: rows }) {
+  const known = [...rows].filter(({ nbytes }) => nbytes >= 0).sort((a, b) => b.nbytes - a.nbytes);
+  const total = known.reduce((sum, { nbytes }) => sum + nbytes, 0);
+  const words = known.map(({ kind, nbytes }) => `${LIVE[kind] ?? kind} ${formatBytes(nbytes)}`);
+  const unknown = [...rows].filter(({ nbytes }) => nbytes < 0).map(({ kind }) => kind);
+  const rest = unknown.length ? ` Unaccounted: not known, ${unknown[0]} has no counter.` : "";
+  const text = `All memory at its peak, ${formatBytes(total)}: ${words.join(", ")}.${rest}`;
+  const element = h("p", "agv-difference-more", text);
+  element.hidden = !rows.length;
+  return element;
 }
 
 /**

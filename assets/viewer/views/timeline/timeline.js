@@ -85,7 +85,6 @@ export class Timeline {
 
   /** @returns {HTMLElement} */
   #layOut() {
-    const keys = ["W", "A", "S", "D"].map((key) => h("kbd", "", key));
     return h(
       "div",
       "agv-timeline agv-panel-grid",
@@ -97,13 +96,7 @@ export class Timeline {
           "agv-view-head",
           this.profile.sentence,
           h("span", "agv-muted agv-clamp", this.#summary()),
-          h(
-            "span",
-            "agv-end agv-muted agv-key-hint",
-            "zoom, pan ",
-            ...keys,
-            " · drag to profile a range",
-          ),
+          h("span", "agv-end agv-muted agv-key-hint", "drag to profile a range"),
           this.window.makeAxisSwitch(),
         ),
         this.scroller,

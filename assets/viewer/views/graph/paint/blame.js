@@ -98,6 +98,8 @@ export function paintBlame(pen, look, boxes, written) {
   /** @type {[x: number, y: number][]} */
   const places = [
     ...(points.length > 2 ? [] : middleOf(middle, y)),
+    // In one row, the arrow is above it.
+    ...(up ? [] : /** @type {[number, number][]} */ ([[left, badgeY + 21]])),
     [corner, y],
     [corner, (y + badgeY) / 2],
     [Math.max(corner, rightOf(victim) + BADGE_GAP), badgeY],
