@@ -22,8 +22,8 @@ def build():
     criterion = names["GeneralizedDiceLoss"](sigmoid_normalization=False)
     model = nn.Conv3d(1, 3, 3, padding=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    x = torch.randn(2, 1, 4, 4, 4)
-    labels = (torch.rand(2, 4, 4, 4) * 10 - 7).clamp(min=0).long()
+    x = torch.randn(1, 1, 4, 4, 4)
+    labels = (torch.rand(1, 4, 4, 4) * 10 - 7).clamp(min=0).long()
     target = nn.functional.one_hot(labels, 3).movedim(-1, 1).contiguous()
 
     def step(number):
