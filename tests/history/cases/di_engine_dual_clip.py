@@ -1,7 +1,5 @@
 """The second bound of a policy loss is also used where the advantage is positive."""
 
-from collections import namedtuple
-
 import torch
 from torch import nn
 
@@ -25,11 +23,10 @@ def build():
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x, action, advantage = torch.randn(16, 6), torch.randint(4, (16,)), torch.randn(16)
     old = model(x).detach()
-    batch = namedtuple("batch", ["logit_new", "logit_old", "action", "adv", "weight"])
 
     def step(number):
         optimizer.zero_grad()
-        data = batch(model(x), old, action, advantage, None)
+        data = (model(x), old, action, advantage, None)
         output, _ = names["ppo_policy_error"](data, 0.2, 3.0)
         loss = output.policy_loss - 0.01 * output.entropy_loss
         loss.backward()

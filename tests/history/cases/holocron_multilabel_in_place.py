@@ -10,7 +10,7 @@ FILE = "holocron/nn/functional.py"
 CASE = Case(
     repository="frgfm/Holocron",
     fix="15fda228",
-    license="Apache-2.0",
+    license="MIT",
     kind="in-place",
     what="`*=` by weights of classes overwrites the logarithms that their backward needs",
     paths=(FILE,),

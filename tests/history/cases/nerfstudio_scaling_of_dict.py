@@ -21,14 +21,10 @@ CASE = Case(
 
 
 def build():
-    from typing import Dict
-
     source = find(FILE).read_text(encoding="utf-8")
-    given = {"Dict": Dict, "RaySamples": object, "torch": torch}
+    given = {"Dict": dict, "RaySamples": object, "torch": torch}
     if "def scale_gradients_by_distance_squared(" in source:
-        names = definitions(
-            FILE, ["_GradientScaler", "scale_gradients_by_distance_squared"], given
-        )
+        names = definitions(FILE, ["_GradientScaler", "scale_gradients_by_distance_squared"], given)
         scale = names["scale_gradients_by_distance_squared"]
     else:
         scaler = definitions(FILE, ["GradientScaler"], given)["GradientScaler"]

@@ -36,7 +36,7 @@ class Experts(nn.Module):
 
 
 def build():
-    from typing import Any, Dict, Optional, Tuple
+    from typing import Any, Optional
 
     model = Experts()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -49,7 +49,7 @@ def build():
         return loss, None, logits
 
     names = {
-        "torch": torch, "Any": Any, "Dict": Dict, "Optional": Optional, "Tuple": Tuple,
+        "torch": torch, "Any": Any, "Dict": dict, "Optional": Optional, "Tuple": tuple,
         "BlockType": SimpleNamespace(moe="moe"),
         "batched_load_balancing_loss": lambda settings: 0.01 * model.balance,
         "clear_load_balancing_loss": lambda: None,

@@ -21,7 +21,7 @@ CASE = Case(
 
 def build():
     from contextlib import nullcontext
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Optional
 
     model = nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 20))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -43,8 +43,8 @@ def build():
         split_batch=lambda batch: [{"input_ids": part} for part in batch["input_ids"].split(2)],
     )  # fmt: skip
     names = {
-        "torch": torch, "Any": Any, "Dict": Dict, "List": List, "Optional": Optional,
-        "Tuple": Tuple, "nullcontext": nullcontext,
+        "torch": torch, "Any": Any, "Dict": dict, "List": list, "Optional": Optional,
+        "Tuple": tuple, "nullcontext": nullcontext,
         "DistributedStrategy": SimpleNamespace(ddp="ddp"),
         "DDPGradSyncMode": SimpleNamespace(batch="batch"),
     }  # fmt: skip

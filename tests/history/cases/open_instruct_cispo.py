@@ -14,7 +14,7 @@ CASE = Case(
     fix="0fecacc93",
     license="Apache-2.0",
     kind="formula",
-    what="tokens whose ratio is clipped have no gradient, which the method is there to keep",
+    what="tokens whose ratio is clipped have no gradient, although the method should keep it",
     paths=(FILE,),
 )
 

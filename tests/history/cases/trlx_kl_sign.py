@@ -31,9 +31,7 @@ def build():
         "get_tensor_stats": lambda values, mask, n: {}, "flatten_dict": lambda stats: stats,
         "print": lambda *values: None,
     })  # fmt: skip
-    settings = SimpleNamespace(
-        cliprange=0.2, cliprange_value=0.2, vf_coef=0.1, init_kl_coef=0.5
-    )
+    settings = SimpleNamespace(cliprange=0.2, cliprange_value=0.2, vf_coef=0.1, init_kl_coef=0.5)
     model = nn.ModuleDict({"policy": nn.Embedding(10, 12), "value": nn.Embedding(10, 1)})
     reference = torch.randn(10, 12).log_softmax(-1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
