@@ -13,7 +13,7 @@ CASE = Case(
     repository="aleximmer/Laplace",
     fix="9d7b2f5",
     license="MIT",
-    kind="detached",
+    kind="detach",
     what="`torch.tensor` of a tensor detaches it, and the noise grows without a bound",
     paths=(FILE,),
 )

@@ -16,7 +16,7 @@ CASE = Case(
     kind="custom function",
     what="tensors in a dictionary are no inputs of the function, so its backward is never called",
     paths=(FILE,),
-    within={FILE: ((505, 535),)},
+    within={FILE: ((516, 530),)},
 )
 
 

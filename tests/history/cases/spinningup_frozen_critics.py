@@ -14,7 +14,7 @@ CASE = Case(
     fix="a31a609",
     license="MIT",
     kind="frozen",
-    what="`chain` gives parameters only once, to the optimizer, so the policy step trains none less",
+    what="`chain` yields parameters once, to the optimizer, so the loop that freezes them is empty",
     paths=(FILE,),
 )
 
