@@ -130,14 +130,14 @@ def _views(evidence: Evidence, message: str) -> list[Op]:
 def _views_of_function(evidence: Evidence, message: str) -> list[Op]:
     """Return the ops that made views of what a custom Function returned, the last one first.
 
-    The Function is the one that the message names. What it returned has no op: it is what the
-    first op read that leads to one of its nodes.
+    The Function is the one that the message names. What it returned has no op: it is what
+    ops read that lead to one of its nodes.
     """
     named = _VIEW_OF.search(message)
     of_it = {
         node_id
         for node_id, name in custom_functions(evidence.analysis.log).items()
-        if named is not None and f"{name}Backward" == named[1]
+        if named is not None and name == named[1]
     }
     graph = evidence.causal_graph
     returned = {
