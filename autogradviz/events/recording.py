@@ -148,7 +148,7 @@ class TensorsAlive(Event):
 class TensorsFreedAfterSteps(Event):
     """The memory of some tensors was alive when the last two steps ended, and freed afterwards."""
 
-    tensor_ids: tuple[TensorId, ...]  # of recorded tensors
+    tensor_ids: tuple[TensorId, ...]  # one of each storage
 
 
 @event(lasting=True)

@@ -258,13 +258,13 @@ class HookPoints:
                 self._session.emit(TensorsFreedAfterSteps, tuple(sorted(gone)))
 
     def _alive_until_end(self) -> AbstractSet[int]:
-        """Return the tensors that were alive at the ends of the last two steps."""
+        """Return one tensor of each storage that was alive at the ends of the last two steps."""
         ends = self._alive_at_ends
         return ends[0] & ends[1] if len(ends) == ends.maxlen else frozenset()
 
     def _remember_alive(self, _end_seq: int) -> None:
-        alive = self._session.guarded("tensors", self._engine.live_tensor_ids)
-        self._alive_at_ends.append(alive or frozenset())
+        alive = self._session.guarded("tensors", self._engine.live_storages)
+        self._alive_at_ends.append(frozenset(alive or ()))
 
     def _walk_before_backward(self) -> None:
         """Record the graph of the newest results; a backward has recorded its own."""
