@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.checkpoint_regions import build_regions
@@ -60,6 +61,7 @@ from autogradviz.analysis.tensor_and_module_tables import (
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.why_compiled_saves import ModuleNames, places_of_saved
+from autogradviz.event_log.filter_and_redact import until_raised
 from autogradviz.event_log.match_ops_nodes import (
     OpNodeMatches,
     custom_functions,
@@ -70,6 +72,7 @@ from autogradviz.event_log.stacks import Stacks
 from autogradviz.event_log.training_steps import TrainingSteps
 from autogradviz.events import (
     BackwardEnded,
+    BackwardRaised,
     BackwardStarted,
     CellSeen,
     DistributedTensorSeen,
@@ -86,6 +89,8 @@ from autogradviz.events import (
 from autogradviz.support.process import collector_paused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autogradviz.analysis.compiled_region_types import (
         CompiledRegion,
         GraphBreak,
@@ -112,6 +117,7 @@ _WHILE_TRANSFORMS_RUN: Final = "torch.func.{grad"
 """The same of transforms, which have a notice of their own."""
 _LEAST_UNREACHED: Final = 10  # ops, and a share of them, whose graphs no backward reached
 _SHARE_UNREACHED: Final = 0.2
+_MOST_CAUGHT: Final = 3  # lines whose backwards raised, which are explained
 
 
 class Analysis:
@@ -422,19 +428,41 @@ class Analysis:
     @cached_property
     def error(self) -> RaisedError | None:
         """The exception that left the recorded block, or the error of PyTorch behind it."""
-        return next(
-            (
-                RaisedError(
-                    seq=event.seq,
-                    type_name=event.type_name,
-                    message=event.message,
-                    node_id=event.node_id,
-                    backward_id=event.backward_id,
-                    location=self.location(event.stack_id),
-                )
-                for event in reversed(self.log.of(ErrorRaised))
-            ),
-            None,
+        return next(map(self._raised, reversed(self.log.of(ErrorRaised))), None)
+
+    @cached_property
+    def caught_errors(self) -> tuple[RaisedError, ...]:
+        """The exceptions of outermost backwards that did not leave the recorded block."""
+        return tuple(map(self._raised, self._caught))
+
+    def until_caught(self) -> Iterator[Analysis]:
+        """Yield the recording up to each line's last exception that the program caught.
+
+        Its ``error`` is that exception.
+        """
+        last = {event.stack_id: event for event in self._caught}
+        for event in islice(last.values(), _MOST_CAUGHT):
+            yield Analysis(until_raised(self.log, event))
+
+    @cached_property
+    def _caught(self) -> list[BackwardRaised]:
+        left = self.log.of(ErrorRaised)
+        known = {event.backward_id for event in left}
+        found = self.log.of(BackwardRaised)
+        if left and known == {None}:
+            found = found[:-1]
+        return [
+            event for event in found if event.backward_id is None or event.backward_id not in known
+        ]
+
+    def _raised(self, event: ErrorRaised | BackwardRaised) -> RaisedError:
+        return RaisedError(
+            seq=event.seq,
+            type_name=event.type_name,
+            message=event.message,
+            node_id=event.node_id,
+            backward_id=event.backward_id,
+            location=self.location(event.stack_id),
         )
 
     @cached_property

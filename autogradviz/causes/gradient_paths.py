@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.weights import weight
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
-from autogradviz.diagnose.evidence.requires_grad_flow import FIXES, REASONS, End, Flow
+from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, fix_of, reason_of
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.source_index import assigned_names
+from autogradviz.diagnose.source.source_index import assigned_names, leaves_torch
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import BackwardStarted
 from autogradviz.support.source_lines_and_libraries import is_installed
@@ -84,7 +84,7 @@ class _Effects:
             explanation=[
                 "The gradient path ends here:",
                 line.location,
-                REASONS[line.kind],
+                reason_of(line.kind, line.location),
                 "The loss uses these values here:",
                 used,
             ],
@@ -102,8 +102,10 @@ class _Effects:
         analysis, stacks = self._evidence.analysis, self._graph.stacks
         places = {analysis.user_stack(stacks[each]) for each in line.readers} - {()}
         names = assigned_names(line.location.text)
+        if line.kind == "detach" and leaves_torch(line.location):
+            names = frozenset()
         if line.kind != "detach" or len(places) < 2 or len(names) != 1:  # noqa: PLR2004
-            return FIXES[line.kind]
+            return fix_of(line.kind, line.location)
         (name,) = names
         return (
             "# leave the detach out here, if one of the losses wants the gradient,\n"

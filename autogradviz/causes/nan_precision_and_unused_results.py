@@ -22,7 +22,7 @@ from autogradviz.events import LossRead, NormRead
 from autogradviz.support.dtype_precision import SIGNIFICAND_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
@@ -75,6 +75,8 @@ _SPREADS: Final = frozenset({"std", "var", "std_mean", "var_mean"})
 _ADDS_MASK: Final = 3  # ops between a number that is minus infinity and a softmax
 _AT_MOST: Final = 4
 _OVERFLOWING: Final = frozenset({"mul", "exp", "pow", "prod", "cumprod"})
+_ONLY_GROWS: Final = frozenset({"mul", "prod", "cumprod"})
+"""Ops that overflow after other values have become large; an exponential does so at once."""
 _EXP_OVERFLOWS: Final = 88.0  # in float32
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
 _LARGE: Final = 1e10  # a factor that makes overflow in float32 probable
@@ -112,6 +114,14 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         place = graph.analysis.location(graph.stacks[index if masked is None else masked])
         if place is not None and graph.analysis.user_stack(graph.stacks[index]):
             groups.setdefault(place, []).append(index)
+    if not in_forward and not surely and _stayed_small(losses):
+        names = {place: {graph.op_names[i] for i in ops} for place, ops in groups.items()}
+        sooner = {
+            place
+            for place, own in names.items()
+            if not own <= _ONLY_GROWS or _Constants(place).large_factor
+        }
+        groups = {place: groups[place] for place in sooner or groups}
     dangers = {
         place: _danger(graph, shown, ops, place, in_forward) for place, ops in groups.items()
     }
@@ -143,6 +153,11 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             events=tuple(graph.op_seqs[i] for i in found[:2]),
             fix="# keep the argument away from the singular point, for example by clamp_min",
         )
+
+
+def _stayed_small(losses: Sequence[LossRead]) -> bool:
+    """Return whether the finite losses that were read are far from an overflow."""
+    return all(event.loss is None or abs(event.loss) < _LARGE for event in losses)
 
 
 def _where_it_arose(graph: CausalGraph, *, in_forward: bool) -> str:

@@ -20,6 +20,7 @@ from autogradviz.diagnose import Finding, facts_of_rules, with_runs_and_user_lin
 from autogradviz.diagnose.evidence.facts import Evidence
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.places_of_facts import with_cell_names
+from autogradviz.diagnose.rule import all_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +63,7 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
     """Return the findings in a recording, and all facts, those with the largest effect first."""
     evidence = Evidence(analysis)
     of_rules = facts_of_rules(evidence)
-    facts = ranked_facts(evidence, of_rules)
+    facts = ranked_facts(evidence, [*of_rules, *_caught(analysis, of_rules)])
     if any(fact.confidence != "hint" for fact in of_rules):
         chosen = [at for at, fact in enumerate(facts) if fact.of_rule]
     else:
@@ -80,6 +81,31 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
         facts = [with_cell_names(fact, analysis.cells) for fact in facts]
     chosen.sort(key=lambda at: CONFIDENCES.index(facts[at].confidence))
     return tuple(facts[at].finding() for at in chosen), facts
+
+
+def _caught(analysis: Analysis, known: Sequence[Fact]) -> Iterator[Fact]:
+    """Yield the facts of rules that are sure, about exceptions that the program caught."""
+    named = {(fact.slug, fact.culprit) for fact in known}
+    for part in analysis.until_caught():
+        error = part.error
+        assert error is not None
+        rules = [rule for rule in all_rules() if not rule.when.holds(analysis)]
+        for fact in facts_of_rules(Evidence(part), rules):
+            place = fact.slug, fact.culprit
+            if fact.confidence == "hint" or place in named:
+                continue
+            named.add(place)
+            kind = error.type_name.rpartition(".")[2]
+            yield replace(
+                fact,
+                caught=True,
+                title=f"{fact.title or fact.effect}: raised and caught",
+                explanation=(
+                    f"The backward here raised {kind}, which the program caught:",
+                    error.location,
+                    *fact.explanation,
+                ),
+            )
 
 
 def _is_unchecked(fact: Fact) -> bool:
@@ -113,6 +139,9 @@ def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Ite
     may_add = any_rule or analysis.error is None
     least, left = LEAST_FINDING, _AT_MOST
     for at, fact in enumerate(facts):
+        if fact.caught:
+            yield at
+            continue
         if not fact.of_rule:
             wanted = (
                 (fact.slug or fact.mechanism in SLUGS)

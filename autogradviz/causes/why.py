@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis, Op
-    from autogradviz.analysis.types import SourceLocation
+    from autogradviz.analysis.types import RaisedError, SourceLocation
     from autogradviz.diagnose.fact import Fact
 
 
@@ -379,6 +379,13 @@ class _Answers:
             if fact.mechanism in _CUTTING and tensor_id in fact.parameters
         ]
         steps = [first, *use]
+        stopped = self._stopped_before(tensor_id)
+        if stopped is not None:
+            kind = stopped.type_name.rpartition(".")[2]
+            node = self._graph.node_names.get(NO_ID if stopped.node_id is None else stopped.node_id)
+            text = f"backward raised {kind}{f' at {node}' * bool(node)} before it reached {name}"
+            steps.append(_step(text, stopped.location, (stopped.seq,)))
+            return self._chain(name, NO_GRADIENT, steps, self._explaining(stopped), "", tensor_id)
         if not cutting:
             last = self._last_use(tensor_id)
             if last is not None:
@@ -388,6 +395,19 @@ class _Answers:
                 )
                 steps.append(_step(text, last.location, (last.seq,)))
         return self._chain(name, NO_GRADIENT, steps, cutting, "", tensor_id)
+
+    def _stopped_before(self, tensor_id: int) -> RaisedError | None:
+        """Return the exception of the last backward that would have reached a leaf."""
+        left = self._analysis.error
+        errors = [*self._analysis.caught_errors, *([left] if left is not None else [])]
+        roots = {e.backward_id: e.root_ids for e in self._analysis.log.of(BackwardStarted)}
+        for error in reversed(errors):
+            nodes = self._graph.reachable(
+                roots.get(NO_ID if error.backward_id is None else error.backward_id, ())
+            )
+            if tensor_id in {self._graph.leaves.get(node) for node in nodes}:
+                return error
+        return None
 
     def _set_with_graph(self, tensor_id: int) -> Op | None:
         """Return the op that computed the tensor to which its module last set a buffer.
@@ -478,20 +498,41 @@ class _Answers:
         place = self._analysis.location(starts[-1].stack_id) if starts else None
         first = _step(text, place, tuple(event.seq for event in starts[-1:]))
         finite = not bad and question not in {NOT_FINITE, LOSS_NOT_FINITE}
-        values = [fact for fact in self._facts if fact.mechanism == "value"]
-        chosen = self._effective if finite else values
+        if finite:
+            return self._chain("loss", LOSS, [first], self._effective, "")
+        # A fact without a line says no more than the question.
+        values = [f for f in self._facts if f.mechanism == "value" and f.culprit is not None]
+        missing = ""
+        if "fingerprints" not in self._options:
+            missing = "record(fingerprints=True) records which op gave the first such value"
         wrong = LOSS_NOT_FINITE if bad else NOT_FINITE
-        return self._chain("loss", LOSS if finite else wrong, [first], chosen, "")
+        return self._chain("loss", wrong, [first], values, missing)
 
     def _of_error(self) -> Explanation:
         error = self._analysis.error
+        caught = self._analysis.caught_errors
+        if error is None and caught:
+            return self._of_caught(caught[-1])
         if error is None:
             end = _step("no exception left the recorded block", None, ())
             missing = "let the exception leave the with block of record()"
             return self._chain("exception", RAISED, [end], [], missing)
         kind = error.type_name.rpartition(".")[2]
-        message = (error.message.strip().splitlines() or [""])[0]
-        first = _step(f"{kind}: {message}", error.location, (error.seq,))
+        first = _step(_first_line(error), error.location, (error.seq,))
+        chosen = self._explaining(error)
+        return self._chain(kind, RAISED, [first], chosen, "")
+
+    def _of_caught(self, error: RaisedError) -> Explanation:
+        kind = error.type_name.rpartition(".")[2]
+        text = f"{_first_line(error)}; the program caught it"
+        first = _step(text, error.location, (error.seq,))
+        return self._chain(kind, RAISED, [first], self._explaining(error), "")
+
+    def _explaining(self, error: RaisedError) -> list[Fact]:
+        """Return the facts that explain an exception, the best first."""
+        if error != self._analysis.error:
+            caught = [fact for fact in self._facts if fact.caught]
+            return sorted(caught, key=lambda fact: error.node_id not in fact.nodes)
         findings = [
             f
             for f in self._facts
@@ -499,8 +540,7 @@ class _Answers:
         ]
         refusals = [f for f in self._facts if f.mechanism in {"refuse", "value"}]
         chosen = [*findings, *(f for f in refusals if f.culprit not in {None, error.location})]
-        chosen = chosen or refusals
-        return self._chain(kind, RAISED, [first], chosen, "")
+        return chosen or refusals
 
     def _of_finding(self, finding: Finding) -> Explanation:
         steps = []
@@ -672,6 +712,12 @@ def _may_replace(fact: Fact, best: Fact, leaf: int) -> bool:
         or leaf in fact.parameters
         or not set(best.parameters).isdisjoint(fact.parameters)
     )
+
+
+def _first_line(error: RaisedError) -> str:
+    """Return the kind and the first line of the message of an exception."""
+    message = (error.message.strip().splitlines() or [""])[0]
+    return f"{error.type_name.rpartition('.')[2]}: {message}"
 
 
 def _is_of(fact: Fact, finding: Finding) -> bool:

@@ -51,6 +51,7 @@ class Fact:
             comments if a rule wrote it, and "" otherwise.
         title: of the finding, if a rule says it in other words than ``effect``.
         of_rule: a rule found it, so it is a finding whatever its weight.
+        caught: it explains an exception that the program caught.
         nodes: the ids of the autograd nodes concerned, the victim's first.
         region_id: the checkpointed region concerned, if any.
         culprit_run: the operator call at fault on the culprit's line.
@@ -72,6 +73,7 @@ class Fact:
     fix: str = ""
     title: str = ""
     of_rule: bool = False
+    caught: bool = False
     nodes: tuple[int, ...] = ()
     region_id: int | None = None
     culprit_run: CulpritRun | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from dataclasses import astuple
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.event_log.log import Log
 from autogradviz.events import (
     EVENT_TYPES,
+    ErrorRaised,
     ModuleEntered,
     ModuleExited,
     ModuleSeen,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
     from autogradviz.event_log.uncompressed_rows import Row
-    from autogradviz.events import Event
+    from autogradviz.events import BackwardRaised, Event
     from autogradviz.events.field_types import Privacy, Target
 
 
@@ -140,6 +142,32 @@ def _end(part: Log, log: Log, notice: str) -> None:
         part.extend_rows(RecorderLimited, [(seq, time_ns, thread, None, "within", notice)])
         part.extend_rows(RecordingEnded, [(seq + 1, time_ns, thread, None, len(part), recorder_ns)])
     part.problem = log.problem
+
+
+# --- A recording up to an exception that the program caught ---------------------------------------
+
+
+def until_raised(log: Log, raised: BackwardRaised) -> Log:
+    """Return a log as it would be if the exception of a backward had left the recording."""
+    part = Log()
+    part.problem = log.problem
+    for kind in EVENT_TYPES:
+        rows = log.rows(kind)
+        if not (traits(kind).defines or traits(kind).lasting):
+            rows = [row for row in rows if row[0] <= raised.seq]
+        part.extend_rows(kind, rows)
+    error = ErrorRaised(
+        seq=raised.seq,
+        time_ns=raised.time_ns,
+        thread=raised.thread,
+        stack_id=raised.stack_id,
+        type_name=raised.type_name,
+        message=raised.message,
+        node_id=raised.node_id,
+        backward_id=raised.backward_id,
+    )
+    part.extend_rows(ErrorRaised, [astuple(error)])
+    return part
 
 
 # --- A recording without its author's private text: source lines, values and folder names ---------

@@ -25,6 +25,7 @@ from dataclasses import fields
 from typing import Final
 
 from autogradviz.events.backward import BackwardEnded as BackwardEnded
+from autogradviz.events.backward import BackwardRaised as BackwardRaised
 from autogradviz.events.backward import BackwardStarted as BackwardStarted
 from autogradviz.events.backward import FrozenTensorsFound as FrozenTensorsFound
 from autogradviz.events.backward import GradAccumulated as GradAccumulated

@@ -54,6 +54,18 @@ class BackwardEnded(Event):
     failed: bool
 
 
+@event(in_every_module=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardRaised(Event):
+    """An outermost backward raised an exception, which the program may catch."""
+
+    outermost_backward_id: BackwardId
+    type_name: str  # of the error of PyTorch behind it, if it is another one
+    message: str
+    node_id: NodeId | None  # the node that was running
+    backward_id: BackwardId | None  # in which it ran
+
+
 @event()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStarted(Event):

@@ -170,9 +170,27 @@ def test_backward_whose_exception_the_program_caught_is_mentioned(tmp_path, caps
         with pytest.raises(RuntimeError, match="second time"):
             loss.backward()
     text = "1 backward raised an exception, which the program caught, at "
+    [finding] = trace.diagnose()
+    assert (finding.slug, finding.confidence) == ("graph-freed", "likely")
+    assert text in " ".join(str(trace).split())
+    trace.save(tmp_path / "caught.agv")
+    assert main(["diagnose", str(tmp_path / "caught.agv")]) == 0
+    assert "raised and caught" in " ".join(capsys.readouterr().out.split())
+
+
+def test_caught_exception_that_no_rule_explains_is_mentioned_without_findings(tmp_path, capsys):
+    def refuse(_):
+        raise ValueError("own")
+
+    leaf = torch.ones(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        square = leaf.square()
+        square.register_hook(refuse)
+        with pytest.raises(ValueError, match="own"):
+            square.sum().backward()
+    text = "1 backward raised an exception, which the program caught, at "
     assert str(trace.diagnose()).replace("\n", " ").startswith(f"No findings. {text}")
     assert text in trace.diagnose()._repr_html_()
-    assert text in " ".join(str(trace).split())
     trace.save(tmp_path / "caught.agv")
     assert main(["diagnose", str(tmp_path / "caught.agv")]) == 0
     assert text in " ".join(capsys.readouterr().out.split())

@@ -97,6 +97,25 @@ FIXES: Final[dict[EndKind, str]] = {
 }
 
 
+_STAY: Final = "# stay in torch: numpy has no gradient"
+_LEFT: Final = (
+    "The detached values go on in NumPy or Python, which have no gradient; without detach() the "
+    "conversion raises an exception."
+)
+
+
+def reason_of(kind: EndKind, place: SourceLocation | None) -> str:
+    """Return why a line ends gradient paths."""
+    left = kind == "detach" and place is not None and source.leaves_torch(place)
+    return f"{REASONS[kind]} {_LEFT}" if left else REASONS[kind]
+
+
+def fix_of(kind: EndKind, place: SourceLocation | None) -> str:
+    """Return the change of a line that ends gradient paths."""
+    left = kind == "detach" and place is not None and source.leaves_torch(place)
+    return _STAY if left else FIXES[kind]
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The end of a gradient path."""
@@ -131,14 +150,14 @@ class End:
     @property
     def reason(self) -> str:
         """One sentence on why the path ends."""
-        return REASONS[self.kind]
+        return reason_of(self.kind, self.culprit)
 
     @property
     def fix(self) -> str:
         """The change to make."""
         if self.kind == "detach" and self.name == "torch.tensor":
             return "# use the tensor itself: torch.tensor(t) copies its values, without the graph"
-        return FIXES[self.kind]
+        return fix_of(self.kind, self.culprit)
 
 
 class Flow:

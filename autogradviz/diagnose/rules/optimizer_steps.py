@@ -454,7 +454,7 @@ def _discarded_gradients(
 # Gradients that were not cleared after an optimizer used them: the next backward adds to them.
 
 
-_SUMS: Final = 2  # uses of a sum: one may be meant
+_SUMS: Final = 2  # uses of a sum, and more than half of all: one may be meant
 
 
 @rule(
@@ -466,18 +466,25 @@ _SUMS: Final = 2  # uses of a sum: one may be meant
     needs={"ops"},
 )
 def gradients_not_cleared(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a hint if the gradients of some leaves contain, at each use, those of the last use."""
-    found = {
-        leaf: sums
-        for leaf, sums in next_uses(evidence).items()
-        if len(sums) >= _SUMS
-        and all(each.is_sum and not isinstance(each.used, OptimizerStepped) for each in sums)
-    }
+    """Yield a hint if the gradients of some leaves contain, at most uses, those of the last use.
+
+    Some programs clear them once in an epoch.
+    """
+    found: dict[int, list[NextUse]] = {}
+    times = {0: 0}
+    for leaf, uses in next_uses(evidence).items():
+        sums = [each for each in uses if each.is_sum]
+        known = not any(isinstance(each.used, OptimizerStepped) for each in uses)
+        if known and len(sums) >= max(_SUMS, len(uses) // 2 + 1):
+            found[leaf] = sums
+            times[len(sums)] = max(len(uses), times.get(len(sums), 0))
     if found:
-        yield _never_cleared(evidence, found)
+        yield _rarely_cleared(evidence, found, times)
 
 
-def _never_cleared(evidence: Evidence, found: dict[int, list[NextUse]]) -> Draft:
+def _rarely_cleared(
+    evidence: Evidence, found: dict[int, list[NextUse]], times: dict[int, int]
+) -> Draft:
     first = min((each for sums in found.values() for each in sums), key=lambda e: e.used.seq)
     computed = evidence.backward_line(first.gradient.backward_id)
     closure = is_in_closure(evidence, first.gradient.backward_id)
@@ -498,7 +505,9 @@ def _never_cleared(evidence: Evidence, found: dict[int, list[NextUse]]) -> Draft
             + ("the closure of this step" if closure else "backward")
             + " computed the next one, which was added to it:",
             computed,
-            f"The next use was of the sum. It was so all {count} times.",
+            "The next use was of the sum. It was so "
+            + (f"all {count}" if count == times[count] else f"{count} of {times[count]}")
+            + " times.",
         ],
         fix="optimizer.zero_grad()  # in the closure, before the loss is computed"
         if closure

@@ -28,6 +28,9 @@ MAX_FILES_KEPT: Final = 400
 """Files whose syntax trees are kept from one diagnosis to the next."""
 
 _CONTAINERS: Final = frozenset({"dict", "list", "set", "deque", "ordereddict", "defaultdict"})
+_TO_PYTHON: Final = frozenset({"numpy", "tolist", "item"})
+_TO_NUMPY: Final = frozenset({"asarray", "array", "asanyarray", "ascontiguousarray"})
+_DETACHING: Final = frozenset({"detach", "data", "detach_"})
 _BEGINS: Final = re.compile(r"([A-Za-z_]\w*)\s*=[^=]")
 
 _read: dict[str, list[str]] = {}
@@ -195,6 +198,52 @@ def assigned_names(text: str, *, of_self: bool = False) -> frozenset[str]:
         attributes = (each for each in targets if isinstance(each, ast.Attribute))
         return frozenset(each.attr for each in attributes if ast.unparse(each.value) == "self")
     return frozenset(each.id for each in targets if isinstance(each, ast.Name))
+
+
+def leaves_torch(place: SourceLocation) -> bool:
+    """Return whether NumPy or Python gets what a line detaches.
+
+    It gets it in the same expression, or in a later assignment of the function.
+    """
+    around = nodes_around(place) or _parsed(place.text)
+    names = assigned_names(place.text)
+    direct = (
+        part
+        for node in around
+        if isinstance(node, ast.Call)
+        for part in _taken_out(node)
+        if last_name(part) not in names
+    )
+    if any(_is_detached(part, place) for value in direct for part in ast.walk(value)):
+        return True
+    return any(
+        last_name(value) in names
+        for statement in around
+        if isinstance(statement, ast.Assign) and statement.lineno > place.lineno
+        for node in ast.walk(statement.value)
+        if isinstance(node, ast.Call)
+        for value in _taken_out(node)
+    )
+
+
+def _taken_out(call: ast.Call) -> list[ast.expr]:
+    """Return the expression of which a call makes an array, a list or a number."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _TO_PYTHON:
+        return [call.func.value]
+    return call.args[:1] if last_name(call.func) in _TO_NUMPY else []
+
+
+def _is_detached(node: ast.AST, place: SourceLocation) -> bool:
+    return last_name(node) in _DETACHING and (
+        place.lineno in lines_of(node) or not nodes_around(place)
+    )
+
+
+def _parsed(text: str) -> tuple[ast.AST, ...]:
+    try:
+        return tuple(ast.walk(parse(text.strip())))
+    except (SyntaxError, ValueError):
+        return ()
 
 
 def _target_names(node: ast.AST) -> set[str]:

@@ -18,13 +18,14 @@ from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import (
     BackwardEnded,
+    BackwardRaised,
     BackwardStarted,
     ContextTensorKept,
     FunctionMarked,
     GradientBuffersOffered,
     RecorderLimited,
 )
-from autogradviz.recorder.raised_errors import frames_of
+from autogradviz.recorder.raised_errors import describe, explained_error, frames_of
 from autogradviz.recorder.torch_internals.compilers import is_compiled_autograd_enabled, skip_frame
 from autogradviz.recorder.torch_internals.nodes import is_trainable_leaf, safe_grad_fn
 from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
@@ -159,6 +160,21 @@ class BackwardTable:
         if not runs.open:
             self._steps.backward_ended()
 
+    def emit_error(self, call: EngineCall, error: BaseException) -> None:
+        """Record the exception of an outermost backward: the program may catch it."""
+        if self._runs.open:
+            return
+        explained = explained_error(error)
+        node_id, backward_id = self.failed_node(explained) or (None, None)
+        self._session.emit(
+            BackwardRaised,
+            call.backward_id,
+            *describe(explained),
+            node_id,
+            backward_id,
+            stack_id=self._session.stack_id(),
+        )
+
     def failed_node(self, error: BaseException) -> tuple[int, int] | None:
         """Return the node that raised an exception, and its backward; None if no node did."""
         found = (self.failed_in.get(id(frame)) for frame in frames_of(error))
@@ -205,6 +221,8 @@ def observe_backward(
             with suppress(Exception):  # an audit hook of the program may refuse to read frames
                 node = None if call is None else call.failed_node
                 table.failed_in[id(sys._getframe())] = node  # noqa: SLF001 - the documented way
+            if call is not None:
+                session.guarded("backward", table.emit_error, call, error)
             raise
         if call is not None:
             session.guarded("backward", table.end, call, failed=False)
