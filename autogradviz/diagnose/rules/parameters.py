@@ -24,6 +24,7 @@ from autogradviz.diagnose.evidence.gradient_lives import (
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.modules_in_containers import plain_containers
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import (
     optimizer_lines,
     replacements_after,
@@ -488,7 +489,6 @@ def _hidden(evidence: Evidence, unused: list[_Unused]) -> _Hidden | None:
                 "# pass the parameter itself to the optimizer, not detach() or .data of it",
             )
     creator = _creator(analysis, analysis.tensors[first.tensor_id])
-    created = creator.location if creator is not None else None
     attribute = plain_leaf_line(evidence, first.name)
     if attribute is not None:
         return _Hidden(
@@ -498,13 +498,38 @@ def _hidden(evidence: Evidence, unused: list[_Unused]) -> _Hidden | None:
         )
     parent = unregistered_in(analysis, first.name)
     if parent is not None:
-        return _Hidden(
-            created,
-            f"They belong to modules that {parent} calls and does not contain: parameters() does "
-            f"not return them. {'They are created here:' if created is not None else ''}",
-            "self.layers = torch.nn.ModuleList(layers)  # in __init__, before the optimizer",
-        )
+        return _outside(evidence, first, parent, creator)
     return _copied(evidence, first) or _replaced(evidence, first, creator)
+
+
+def _outside(evidence: Evidence, first: _Unused, parent: str, creator: Op | None) -> _Hidden:
+    """Return the statement that keeps the module of a parameter where no module registers it."""
+    analysis = evidence.analysis
+    kind = first.name.removeprefix(f"{parent}.").partition(".")[0].partition("#")[0]
+    owner = analysis.module_by_name[parent].type_name
+    stack = analysis.user_stack(creator.stack_id) if creator is not None else ()
+    inside = [place for place in stack if f".{place.function}.".rfind(f".{owner}.") >= 0]
+    found = plain_containers(evidence.user_files, owner, kind)
+    lines = {(place.filename, place.lineno) for place in stack}
+    at_lines = [e for e in found if (e.location.filename, e.location.lineno) in lines]
+    known = at_lines or (found if len(found) == 1 else [])
+    outside = (
+        f"They belong to modules that {parent} calls and does not contain: parameters() does "
+        "not return them."
+    )
+    if known:
+        kinds = "dict" if known[0].is_dict else "list"
+        return _Hidden(
+            known[0].location,
+            f"{outside} An attribute that is a plain {kinds} has them:",
+            f"{known[0].fix}  # in __init__, before the optimizer",
+        )
+    created = next(iter((*inside, *stack)), None)
+    return _Hidden(
+        created,
+        f"{outside} {'They are created here:' if created is not None else ''}",
+        "self.layers = torch.nn.ModuleList(layers)  # in __init__, before the optimizer",
+    )
 
 
 def _creator(analysis: Analysis, tensor: Tensor) -> Op | None:
