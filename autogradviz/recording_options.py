@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from autogradviz.support.process import as_path
+
 if TYPE_CHECKING:
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.support.process import PathLike
@@ -45,6 +47,8 @@ class RecordingOptions:
     hang_s: float | None = None
 
     def __post_init__(self) -> None:
+        if self.path is not None:
+            as_path(self.path, "record() takes the path of a trace")
         steps = self.keep_steps
         if steps is not None and not (isinstance(steps, int) and 1 <= steps < sys.maxsize):
             message = f"keep_steps must be a positive integer, not {steps!r}"

@@ -204,10 +204,10 @@ class _Answers:
         found = [node for node, own in names.items() if own == name]
         if found:
             return max(found)
-        modules = {full.rpartition(".")[0] for full in self._names} - {""}
+        parts = (full.split(".") for full in self._names)
+        modules = dict.fromkeys(".".join(p[:n]) for p in parts for n in range(1, len(p)))
         known = [*self._names, *modules, *self._assignments, *dict.fromkeys(names.values())]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        near = near or [full for full in known if name.lower() in full.lower()][:3]
+        near = _near(name, known)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         message = f"no parameter, module, variable or node is named {name!r}{hint}"
         raise UnknownTargetError(message)
@@ -712,6 +712,18 @@ def _may_replace(fact: Fact, best: Fact, leaf: int) -> bool:
         or leaf in fact.parameters
         or not set(best.parameters).isdisjoint(fact.parameters)
     )
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    """Return the names like one that nothing has: like it, with it, or with a part like it."""
+    lower = name.lower()
+    found = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    found = found or [full for full in known if lower in full.lower()]
+    ends: dict[str, str] = {}  # the shortest name that ends with each part, without its number
+    for full in sorted(known, key=len, reverse=True):
+        ends[full.lower().rpartition(".")[2].partition("#")[0]] = full
+    alike = [ends[each] for each in difflib.get_close_matches(lower, ends, n=3, cutoff=0.7)]
+    return list(dict.fromkeys([*alike, *found]))[:3]
 
 
 def _first_line(error: RaisedError) -> str:

@@ -34,6 +34,8 @@ program means to change or cut a gradient there. ``not applied``: the reason is 
 _ANSWERS: Final[dict[Outcome, Answer]] = {
     "holds": "right", "fails": "wrong", "differs": "cannot tell", "not applied": "cannot tell",
 }  # fmt: skip
+NO_GRAPH: Final = "the loss has no graph"
+"""The statement of relations that hold only because nothing has a gradient."""
 _MARKS: Final = {"holds": "ok", "fails": "FAIL", "differs": "look", "not applied": "-"}
 
 
@@ -251,6 +253,10 @@ class CheckResult:
         if self.wrong:
             return tuple(_verdict(item) for item in self.wrong)
         right, unknown = self.counts["right"], self.counts["cannot tell"]
+        if not right and any(entry.statement == NO_GRAPH for entry in self.entries):
+            cut = any(e.relation == "derivative" and e.outcome == "differs" for e in self.entries)
+            depends = "" if cut else " (it depends on no parameter)"
+            return (f"Nothing could be checked: {NO_GRAPH}{depends}",)
         if not right:
             why = next((_reason(item) for item in self.unknown), "no relation applies")
             return (f"Cannot tell whether the gradients are right, nothing was checked: {why}",)
@@ -258,7 +264,7 @@ class CheckResult:
         first = "No gradient is wrong"
         if looks:  # the program may mean it, or not
             first = f"{plural(looks, 'result')} need{'s' if looks == 1 else ''} a look"
-        rest = f"; of {unknown:,} check cannot tell" if unknown else ""
+        rest = f"; check cannot tell about {unknown:,}" if unknown else ""
         checked = plural(right + unknown, "thing")
         return (
             f"{first}: of {checked} checked, {right:,} "
@@ -281,7 +287,18 @@ class CheckResult:
         for item in self.unknown:
             subjects.setdefault(_reason(item), []).append(item.subject)
         lines += [f"cannot tell: {', '.join(own)}: {why}" for why, own in subjects.items()]
-        return lines + [_with_finding(proof) for proof in self.proofs]
+        lines += [_with_finding(proof) for proof in self.proofs]
+        return lines + self._hints()
+
+    def _hints(self) -> list[str]:
+        """Return a line with the hints that the recording of the step has."""
+        found = self.trace.diagnose() if self.trace is not None else []
+        named = [
+            f"{each.slug}{f', line {each.culprit.lineno}' if each.culprit is not None else ''}"
+            for each in found
+            if each.confidence == "hint"
+        ]
+        return [f"{plural(len(named), 'hint')}: {'; '.join(named)}"] if named else []
 
     def _repr_html_(self) -> str:
         first = "".join(f"<p><b>{html.escape(line)}</b></p>" for line in self.verdict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.checking.prove_finding import proofs_of
@@ -17,7 +18,7 @@ from autogradviz.checking.relations.functions import functions
 from autogradviz.checking.relations.precision import precision
 from autogradviz.checking.relations.repeated_step_and_each_gradient import certificate, repeatable
 from autogradviz.checking.relations.without_checkpoint_or_hooks import checkpoint, hooks
-from autogradviz.checking.result import RELATIONS, CheckEntry, CheckResult
+from autogradviz.checking.result import NO_GRAPH, RELATIONS, CheckEntry, CheckResult
 from autogradviz.errors import StepWithoutLossError
 from autogradviz.experiments.program import (
     NotApplicableError,
@@ -113,6 +114,8 @@ def check(
                 sys.stderr.write(f"\r\x1b[Kcheck: {name} ({number + 1} of {len(wanted)})")
                 sys.stderr.flush()
             entries.append(_apply(program, name, entries))
+        if "first" in vars(program) and not program.first.has_graph:
+            entries = [_without_graph(entry) for entry in entries]
         is_suspect = any(entry.outcome == "fails" or entry.raised for entry in entries)
         proofs = tuple(proofs_of(program)) if prove and is_suspect else ()
     finally:
@@ -125,6 +128,13 @@ def check(
         trace=program.verified,
         proofs=proofs,
     )
+
+
+def _without_graph(entry: CheckEntry) -> CheckEntry:
+    """Return an entry that does not count what holds because there is no gradient."""
+    if entry.outcome != "holds":
+        return entry
+    return replace(entry, outcome="not applied", statement=NO_GRAPH, items=(), details=())
 
 
 def _apply(program: Program, name: RelationName, entries: Sequence[CheckEntry]) -> CheckEntry:

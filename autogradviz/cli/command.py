@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from autogradviz.cli.common_arguments import add_trace, add_trace_or_run, warn_incomplete
-from autogradviz.distributed_runs import load as load_trace_or_run
+from autogradviz.distributed_runs.run import open_any as load_trace_or_run
 from autogradviz.trace import load
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -21,6 +22,7 @@ from autogradviz.support.process import is_rank_file, last_steps_path, trace_pat
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from autogradviz.distributed_runs import Run
     from autogradviz.support.process import Rank
@@ -30,14 +32,28 @@ if TYPE_CHECKING:
 # --- the file that a command writes ---------------------------------------------------------------
 
 
-def choose_output(options: argparse.Namespace, suffix: str) -> Path:
+def choose_output(
+    options: argparse.Namespace, suffix: str, others: Sequence[str] | None = None
+) -> Path:
     """Return the file to write, which is never the trace itself.
+
+    Args:
+        options: of the command.
+        suffix: of the file that is written by default.
+        others: suffixes of its other formats: those of pictures and pages are refused. None if
+            it may have any.
 
     Raises:
         AutogradvizError: if ``-o`` names the trace.
     """
     source: Path = options.trace
     output: Path = options.output or Path(source.stem + suffix)
+    kind = mimetypes.guess_type(output.name)[0] or ""
+    allowed = None if others is None else {suffix, *others}
+    known = allowed is None or output.suffix.lower() in allowed
+    if not known and kind.startswith(("image/", "text/html")):
+        writes = " or ".join((suffix, *(others or ())))
+        options.parser.error(f"{output}: {options.parser.prog.split()[-1]} writes {writes}")
     if output.exists() and source.exists() and output.samefile(source):
         message = f"{output} is the trace itself; name another file with -o"
         raise AutogradvizError(message)
@@ -213,7 +229,7 @@ def warn_incomplete(found: Trace | Run, path: Path, options: argparse.Namespace)
             write_stderr(f"autogradviz: {path}: {others:,} other files cannot be read\n")
     elif found.log.problem is not None:
         damaged = is_damaged(found.log.problem)
-        empty = damaged and not found.analysis.graph.nodes
+        empty = damaged and len(found.log) and not found.analysis.graph.nodes
         rest = "; no part of the graph is left" if empty else ""
         write_stderr(f"autogradviz: {path}: {found.log.problem}{rest}\n")
         options.is_incomplete = damaged

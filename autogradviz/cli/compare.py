@@ -12,8 +12,8 @@ from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import warn_incomplete
 from autogradviz.comparison.compare_traces import compare
 from autogradviz.distributed_runs import Run
-from autogradviz.distributed_runs import load as load_any
 from autogradviz.distributed_runs.rank_files import describe_ranks
+from autogradviz.distributed_runs.run import open_any as load_any
 from autogradviz.errors import AutogradvizError
 from autogradviz.render.terminal_text import print_out
 

@@ -15,7 +15,7 @@ from autogradviz.cli.common_arguments import (
     warn_incomplete,
 )
 from autogradviz.comparison.compare_traces import compare
-from autogradviz.distributed_runs import load
+from autogradviz.distributed_runs.run import open_any
 from autogradviz.errors import AutogradvizError
 from autogradviz.trace import load as load_trace
 
@@ -51,7 +51,7 @@ def _html(options: argparse.Namespace) -> None:
         compare(before, after).html(output, overwrite=options.overwrite)
     else:
         output = choose_output(options, ".html")
-        found = load(options.trace)
+        found = open_any(options.trace)
         warn_incomplete(found, options.trace, options)
         if not has_graph(found):
             return

@@ -43,7 +43,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _svg(trace: Trace, options: argparse.Namespace) -> None:
     if options.detail is not None and options.region is None:
         options.parser.error("--detail needs --region")
-    output = choose_output(options, ".svg")
+    output = choose_output(options, ".svg", () if options.region is not None else (".pdf",))
     if not has_graph(trace):
         return
     if options.region is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -29,8 +30,10 @@ from autogradviz.distributed_runs.rank_files import (
     describe_unreadable,
     find_rank_files,
 )
+from autogradviz.errors import AutogradvizWarning
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.support.import_rich import Table, Text
+from autogradviz.support.process import as_path
 
 if TYPE_CHECKING:
     import os
@@ -433,6 +436,7 @@ def load(path: str | os.PathLike[str]) -> Trace | Run:
             the folder to which the ranks of a distributed run wrote theirs.
 
     Raises:
+        TypeError: if it is no path.
         FileNotFoundError: if there is no such file.
         NotATraceError: if the file is not a trace, or a newer version of autogradviz wrote it; of
             a folder, if that is so for all files. ``Run.unreadable`` lists those that are left out.
@@ -442,4 +446,12 @@ def load(path: str | os.PathLike[str]) -> Trace | Run:
         >>> autogradviz.load("step.agv").title
         'step.agv'
     """
-    return Run(path) if Path(path).is_dir() else traces.load(path)
+    found = open_any(as_path(path, "load() takes the path of a trace"))
+    if not isinstance(found, Run) and not found.log:
+        warnings.warn(f"{path}: {found.log.problem}", AutogradvizWarning, stacklevel=2)
+    return found
+
+
+def open_any(path: Path) -> Trace | Run:
+    """Return the trace in a file, or the run in a folder, without a warning about a bad file."""
+    return Run(path) if path.is_dir() else traces.load(path)

@@ -33,6 +33,7 @@ from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.step_totals import step_totals
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import EVENT_TYPES, Event, RankSeen, RecordingEnded, field_names
+from autogradviz.support.process import as_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from autogradviz.event_log.log import Segment
 
 _DAMAGED: Final = "the file is cut off or damaged"
+
+_NOTHING: Final = "nothing is left"
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 """The exceptions that reading a damaged file raises."""
@@ -71,7 +74,7 @@ def save(log: Log, path: PathLike, *, overwrite: bool = False) -> None:
     Raises:
         OutputExistsError: if another non-empty file exists.
     """
-    target = Path(path)
+    target = as_path(path, "save() takes the path of a trace")
     if not (overwrite and target.is_file()):
         _check_replaces_trace(target)
     with temp_sibling(target) as partial:
@@ -215,7 +218,7 @@ def load(path: PathLike) -> Log:
         NotATraceError: if the file is not a trace, or has another format version.
         FileNotFoundError: if the file does not exist.
     """
-    path = Path(path)
+    path = as_path(path, "load() takes the path of a trace")
     if path.is_dir():
         message = f"{path} is a folder, not a trace."
         raise NotATraceError(message)
@@ -249,9 +252,14 @@ def _check(content: bytes) -> tuple[list[Batch], str | None]:
         for message in messages:
             found += read_batches(head, memoryview(content)[message.start : message.end])
     except UNREADABLE as error:
-        reason = " ".join(str(error).split())[:200]
+        own = (
+            ""
+            if isinstance(error, pa.ArrowException)
+            else f" ({' '.join(str(error).split())[:200]})"
+        )
         count = sum(batch.counts.total() for batch in found)
-        return found, f"{_DAMAGED} after {count:,} events ({reason})"
+        left = f" after {count:,} events" if count else f"; {_NOTHING}"
+        return found, f"{_DAMAGED}{left}{own}"
     return found, None
 
 

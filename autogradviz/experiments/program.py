@@ -46,6 +46,7 @@ class Run:
         derived: what these backwards added to each gradient.
         prepared: the parameters and buffers that were known before they were used.
         owned: the parameters of the optimizer that stepped first; empty if none did.
+        has_graph: the step ran a backward, or its loss has a graph.
     """
 
     loss: float | None = None
@@ -56,6 +57,7 @@ class Run:
     derived: dict[str, torch.Tensor] = field(default_factory=dict)
     prepared: set[str] = field(default_factory=set)
     owned: frozenset[str] = frozenset()
+    has_graph: bool = True
 
 
 class FoundModels(torch.nn.Module):
@@ -269,6 +271,7 @@ class Program:
         if isinstance(found, torch.Tensor):
             _check_values([found])
             run.loss = float(found.detach())
+            run.has_graph = run.ran_backward or found.requires_grad
             if backward and not run.ran_backward and found.requires_grad:
                 torch.autograd.backward(found)
         elif found is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import sys
 from typing import TYPE_CHECKING
 
@@ -109,6 +111,17 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         5
     """
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *_args: object, **options: object) -> object:
+            """Return a recording; an unknown option is answered with one that may be meant."""
+            for name in options.keys() - _OPTIONS:
+                near = difflib.get_close_matches(name, _OPTIONS, n=1, cutoff=0.5)
+                hint = f": did you mean {near[0]}?" if near else ""
+                message = f"record() got an unexpected keyword argument {name!r}{hint}"
+                raise TypeError(message)
+            return super().__new__(cls)
+
     def __init__(
         self,
         model: torch.nn.Module | None = None,
@@ -155,6 +168,13 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         missed = self._recording.finish(error)
         if missed is not None:
             missed.warn(quiet=error is not None)
+
+
+_SIGNATURE = inspect.signature(record.__init__)
+_OPTIONS = frozenset(_SIGNATURE.parameters) - {"self"}
+record.__signature__ = _SIGNATURE.replace(  # type: ignore[attr-defined]
+    parameters=[each for each in _SIGNATURE.parameters.values() if each.name != "self"]
+)
 
 
 def check_model(model: object, caller: str) -> None:

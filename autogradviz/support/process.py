@@ -222,6 +222,22 @@ def launched_ns() -> tuple[int, int] | None:
     return launcher, own
 
 
+def as_path(path: object, wanted: str) -> Path:
+    """Return a path.
+
+    Args:
+        path: a text or an object with ``__fspath__``.
+        wanted: the begin of the message: "load() takes the path of a trace".
+
+    Raises:
+        TypeError: if it is no path.
+    """
+    if isinstance(path, (str, os.PathLike)):
+        return Path(path)
+    message = f"{wanted}, not {type(path).__name__}"
+    raise TypeError(message)
+
+
 def is_folder_path(path: PathLike) -> bool:
     """Return whether a path names the folder of a run: it ends with a separator.
 

@@ -184,7 +184,7 @@ def test_verdict_does_not_deny_what_needs_a_look():
     found = autogradviz.check(lambda: loss_of(model), model, relations=["repeatable", "derivative"])
     assert (found["repeatable"].outcome, found["derivative"].outcome) == ("holds", "differs")
     assert found.verdict == (
-        "1 result needs a look: of 2 things checked, 1 is right; of 1 check cannot tell.",
+        "1 result needs a look: of 2 things checked, 1 is right; check cannot tell about 1.",
     )
     assert str(found).splitlines()[0] == found.verdict[0]
     assert "same gradients, tolerance: relative L2 2e-04 (float32)" in str(found)
@@ -688,3 +688,35 @@ def test_a_step_that_raises_is_reported_once():
 def test_what_is_no_step_is_refused(run):
     with pytest.raises(TypeError, match="takes a function that runs a step, not int"):
         run(3)
+
+
+def test_step_whose_loss_has_no_graph_is_not_called_right(tmp_path, capsys):
+    constant = torch.ones(3)
+    found = autogradviz.check(constant.sum, torch.nn.Linear(2, 2))
+    assert found.verdict == (
+        "Nothing could be checked: the loss has no graph (it depends on no parameter)",
+    )
+    assert found.counts["right"] == 0
+    assert "\nok " not in str(found)
+    script = tmp_path / "step.py"
+    script.write_text(
+        "import torch\nmodel = torch.nn.Linear(2, 2)\n\ndef step():\n"
+        "    return model(torch.ones(3, 2)).detach().sum()\n"
+    )
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", f"{script}:step"])
+    assert stopped.value.code == 1
+    assert capsys.readouterr().out.startswith("Nothing could be checked: the loss has no graph")
+
+
+def test_hints_about_the_step_are_listed():
+    model = torch.nn.Linear(3, 1)
+    x, target = torch.rand(5, 3), torch.rand(5)
+
+    def step():
+        return ((model(x) - target) ** 2).mean()
+
+    found = autogradviz.check(step, model)
+    line = step.__code__.co_firstlineno + 1
+    assert f"1 hint: loss-broadcast, line {line}" in str(found)
+    assert "loss-broadcast" in found._repr_html_()

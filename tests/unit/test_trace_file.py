@@ -314,5 +314,5 @@ def test_unexpected_values_are_reported_and_not_read(tmp_path, column, value, re
     log = load(path)
     assert (list(log), log.problem) == (
         [],
-        f"the file is cut off or damaged after 0 events ({reason})",
+        f"the file is cut off or damaged; nothing is left ({reason})",
     )

@@ -81,7 +81,7 @@ def _kept(
         if fills and any(_makes(part, kind) for part in node.args):
             return node.func.attr in {"update", "setdefault"}, [node.func.value]  # type: ignore[attr-defined]
         return None, []
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    targets: list[ast.expr] = [*(node.targets if isinstance(node, ast.Assign) else [node.target])]
     items = [each for each in targets if isinstance(each, ast.Subscript)]
     if node.value is not None and items and _makes(node.value, kind):
         return True, list(items)
