@@ -60,7 +60,11 @@ def draw_findings(slugs: Sequence[str] = ()) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     for slug, trace in findings(slugs):
-        (folder / f"{slug}.txt").write_text(finding_text(trace), encoding="utf-8")
+        try:
+            text = finding_text(trace)
+        except LookupError as error:
+            sys.exit(f"{slug}: {error}")
+        (folder / f"{slug}.txt").write_text(text, encoding="utf-8")
         if trace.analysis.graph.nodes:
             draw_graph(trace.graph(), folder / f"{slug}.svg")
 

@@ -144,7 +144,11 @@ def _forget_compilations() -> None:
 
 def finding_text(trace: Trace) -> str:
     """Return the first finding of a trace, as the page of the finding shows it."""
-    return _text(trace.diagnose()[0])
+    found = trace.diagnose()
+    if not found:
+        message = "the example has no finding"
+        raise LookupError(message)
+    return _text(found[0])
 
 
 def run_finding_text(run: Run) -> str:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 import autogradviz
 from autogradviz import plugins
+from autogradviz.analysis import Analysis
+from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.explanations.read_pages import pages
+from tests.unit.make_log import began, ended, make_log, op, source, tensor
 
 ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "docs")]
+
+import run_examples  # noqa: E402 - found in docs/
+
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -93,3 +102,38 @@ def test_every_member_of_a_trace_is_on_its_page_and_at_a_glance():
 
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_rule_in_contributing_finds_its_problem():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names = {}
+    exec(block, names)
+    softmax = names["softmax_over_one"]
+    line = source("train.py", 3, "p = x.softmax(-1)")
+    for width, slugs in ((1, ["softmax-over-one"]), (2, [])):
+        log = make_log(
+            began(),
+            line,
+            tensor(1, (4, width)),
+            tensor(2, (4, width)),
+            op("_softmax", [2], inputs=[1], at="train.py:3"),
+            ended(),
+        )
+        found = list(softmax.findings(Evidence(Analysis(log))))
+        assert [finding.slug for finding in found] == slugs
+        assert all(finding.culprit.lineno == 3 for finding in found)
+
+
+def test_example_without_a_finding_is_named():
+    trace = autogradviz.Trace(make_log(began(), ended()))
+    with pytest.raises(LookupError, match="the example has no finding"):
+        run_examples.finding_text(trace)
+
+
+@pytest.mark.parametrize(
+    ("query", "slug"), [("memory leak", "tensors-kept"), ("zero_grad", "gradients-not-cleared")]
+)
+def test_title_of_a_finding_has_the_words_that_people_search_for(query, slug):
+    [page] = [page for page in pages("findings") if page.slug == slug]
+    assert query in page.title
