@@ -22,7 +22,7 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     leaves_in_use,
 )
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.source.assignments import line_that_gives_operand
+from autogradviz.diagnose.source.assignments import divided_number, line_that_gives_operand
 from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import CollectiveCalled, LossDivisorRead
 
@@ -75,6 +75,7 @@ def find_scales(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         yield from scales.twice()
         yield from scales.remaining()
         yield from scales.other_divisor()
+        yield from scales.only_log_divided()
         yield from scales.unequal_weights()
 
 
@@ -315,6 +316,55 @@ class _Scales:
             if usual == 1 and not self._is_size(divisor, backwards[place, divisor, usual]):
                 step = next(e for e in self._graph.steps if leaves & set(e.tensor_ids))
             yield self._divided(place, divisor, usual, leaves, step)
+
+    def only_log_divided(self) -> Iterator[Fact]:
+        """Yield a fact for each backward of a mean that is not divided, while its log is.
+
+        Each step uses the sum of some backwards of one line, nothing divides losses or gradients,
+        and the program divides the number that it reads of the loss by their count.
+        """
+        groups: dict[tuple[SourceLocation, SourceLocation, int], set[int]] = defaultdict(set)
+        for leaf, life in self._lives.items():
+            counts = {len({part.backward_id for part in window}) for window in life.windows}
+            if len(life.windows) < _WINDOWS or len(counts) != 1 or counts == {1} or life.dropped:
+                continue
+            (usual,) = counts
+            parts = [part for window in life.windows for part in window]
+            lines = {self._evidence.backward_line(part.backward_id) for part in parts}
+            weights = [self._weight(part.backward_id) for part in parts]
+            line = next(iter(lines)) if len(lines) == 1 else None
+            if (
+                line is None
+                or not all(each is not None and each.divisor == 1 for each in weights)
+                or any(self._written_in(leaf, window) for window in life.windows)
+            ):
+                continue
+            logged = divided_number(line, usual)
+            if logged is not None:
+                groups[line, logged, usual].add(leaf)
+        for (line, logged, usual), leaves in groups.items():
+            share = self._graph.share(leaves)
+            yield Fact(
+                slug="accumulation-divisor",
+                mechanism="mix",
+                culprit=line,
+                effect=f"each step uses the sum of {usual} gradients of means, and only the number "
+                f"that is logged is divided by {usual}: {plural(len(leaves), 'parameter')} "
+                f"({percent(share)} of the elements)",
+                weight=weight("other divisor"),
+                explanation=[
+                    f"Each step uses the gradients of {usual} backwards, each of a mean:",
+                    line,
+                    f"Nothing divides the losses or the gradients. The loss that is read here is "
+                    f"divided by {usual}:",
+                    logged,
+                    f"So the gradient of a step is {usual} times their mean.",
+                ],
+                parameters=tuple(sorted(leaves)),
+                share=share,
+                others=(logged,),
+                fix=f"(loss / {usual}).backward()  # or keep the sum, and a smaller learning rate",
+            )
 
     def _is_size(self, divisor: float, backward_id: int) -> bool:
         """Return whether a number is a length of what the loss of a backward is the mean of."""

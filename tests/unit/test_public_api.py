@@ -297,7 +297,11 @@ SMALL = autogradviz.Trace(make_log())
         (lambda: SMALL.saved_bytes("h.9"), ValueError, "no module is named 'h.9'"),
         (lambda: autogradviz.explain(3), TypeError, "explain() takes the slug of a finding"),
         (lambda: autogradviz.explain("q"), KeyError, "no finding or error is called 'q'; `autog"),
-        (lambda: autogradviz.record(path=b"x.agv"), TypeError, "takes the path of a trace, not bytes"),
+        (
+            lambda: autogradviz.record(path=b"x.agv"),
+            TypeError,
+            "takes the path of a trace, not bytes",
+        ),
     ],
 )
 def test_bad_arguments_are_named(call, error, message):

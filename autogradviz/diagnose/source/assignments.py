@@ -537,6 +537,52 @@ def line_that_drops_result(stack: Sequence[SourceLocation]) -> SourceLocation | 
     return None
 
 
+def divided_number(backward: SourceLocation, number: int) -> SourceLocation | None:
+    """Return the line that divides what it reads of a loss by a number, in the same function.
+
+    Args:
+        backward: the line that calls ``loss.backward()``.
+        number: the divisor; a variable counts if it is only ever set to this number.
+    """
+    losses = {
+        call.func.value.id
+        for call in source.calls_at(backward.filename, backward.lineno)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "backward"
+        and isinstance(call.func.value, ast.Name)
+    }
+    for node in source.nodes_around(backward) if losses else ():
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            read = any(_reads_number(part, losses) for part in ast.walk(node.left))
+            if read and _values(backward.filename, node.right) == {number}:
+                return source.location(backward.filename, node.lineno, backward.function)
+    return None
+
+
+def _reads_number(node: ast.AST, names: set[str]) -> bool:
+    """Return whether an expression is the Python number of a variable's tensor."""
+    if not isinstance(node, ast.Call):
+        return False
+    is_item = isinstance(node.func, ast.Attribute) and node.func.attr == "item"
+    given = [node.func.value] if is_item else node.args[:1]  # type: ignore[attr-defined]
+    named = any(isinstance(each, ast.Name) and each.id in names for each in given)
+    return named and (is_item or source.last_name(node.func) == "float")
+
+
+def _values(filename: str, value: ast.expr) -> set[object]:
+    """Return the constants that an expression or variable may be; {None} is something else."""
+    if isinstance(value, ast.Name):
+        given = [
+            node.value
+            for _, node in source.nodes(filename)
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign))
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if source.is_named(target, value.id)
+        ]
+        return {each.value if isinstance(each, ast.Constant) else None for each in given} or {None}
+    return {value.value if isinstance(value, ast.Constant) else None}
+
+
 # --- the variables that the statement on a line assigns and reads ---------------------------------
 
 
