@@ -68,8 +68,10 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
         shared = find_shared_tensor(evidence, carried.reuse)
         carried = None
     # That it was freed is certain. Without a tensor that was carried, either of two lines can be
-    # changed: the first backward keeps the graph, or the second has a graph of its own.
-    sure = carried.sure if carried is not None else first is not None and first == second
+    # changed: the first backward keeps the graph, or the second has a graph of its own. A line that
+    # starts backwards of several losses says nothing about what they share.
+    same = node is not None and first == second and _of_one_loss(evidence, node)
+    sure = carried.sure if carried is not None else same
     yield Draft(
         title="A second backward needs a graph that the first one freed",
         culprit=(carried.culprit if carried is not None else None)
@@ -101,12 +103,27 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
+def _first_run(
+    evidence: Evidence, freed: Node
+) -> tuple[NodeFinished | None, BackwardStarted | None]:
+    """Return the end of the first run of a node, and its backward."""
+    runs = evidence.analysis.log.of(NodeFinished)
+    run = next((event for event in runs if event.node_id == freed.node_id), None)
+    return run, evidence.backward(run.backward_id) if run is not None else None
+
+
+def _of_one_loss(evidence: Evidence, freed: Node) -> bool:
+    """Return whether the backward that freed a node and the one that failed have the same roots."""
+    error = evidence.analysis.error
+    second = evidence.backward(error.backward_id) if error is not None else None
+    _, first = _first_run(evidence, freed)
+    return first is not None and second is not None and first.root_ids == second.root_ids
+
+
 def _carried(evidence: Evidence, freed: Node) -> CarriedGraph | None:
     """Return the graph of a freed node that the second backward got to."""
     error = evidence.analysis.error
-    runs = evidence.analysis.log.of(NodeFinished)
-    run = next((event for event in runs if event.node_id == freed.node_id), None)
-    first = evidence.backward(run.backward_id) if run is not None else None
+    run, first = _first_run(evidence, freed)
     if run is None or first is None or error is None:
         return None
     stack = evidence.analysis.user_stack(first.stack_id)
@@ -266,9 +283,10 @@ def _ended(evidence: Evidence, ends: list[End]) -> Draft:
             else "",
         ],
         fix=end.fix,
-        # A single end is the cause; of several, the log does not show which one was intended.
+        # A single end is the cause; of several, the log does not show which one was intended. Of a
+        # block without gradients, either the block or the statement in it can be moved.
         confidence="likely"
-        if others or end.guessed or around or end.kind == "fresh"
+        if others or end.guessed or end.kind in {"fresh", "mode"}
         else "certain",
         evidence=(end.op, evidence.analysis.error),
     )
