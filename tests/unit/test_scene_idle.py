@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from autogradviz.analysis.flame_graph import self_times
 from autogradviz.analysis.idle_time import find_idle
 
 
@@ -19,3 +20,11 @@ def recording(*, state, end_ns=10_000):
 @pytest.mark.parametrize(("state", "idle"), [("failed", (100, 10_000)), ("ran", ())])
 def test_time_after_a_failure_is_idle_and_a_torn_run_is_not(state, idle):
     assert find_idle(recording(state=state)) == idle
+
+
+@pytest.mark.parametrize(("state", "self_ns"), [("failed", 0), ("ran", 9_900)])
+def test_idle_time_after_a_failure_is_no_time_of_the_node(state, self_ns):
+    analysis = recording(state=state)
+    span = SimpleNamespace(kind="node", thread=0, start_ns=100, end_ns=10_000)
+    analysis.timeline = SimpleNamespace(spans=[span])
+    assert list(self_times(analysis)) == [(span, self_ns)]
