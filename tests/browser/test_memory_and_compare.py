@@ -287,7 +287,7 @@ def test_steps_are_compared_with_their_folds(open_page):
     page = stage.page
     assert "in both steps" in page.text_content(".agv-difference")
     *titles, held = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
-    assert held.startswith("Held over the step")
+    assert held.startswith("Held")
     for at, title in enumerate(titles):
         step = len(scene.steps) - 2 + at
         own = [fold.peak_nbytes for fold in scene.folds if fold.step == step and fold.drawn]
