@@ -6,27 +6,17 @@
  * for each of `COLUMNS`. The outermost lines and what has no line add up to the total.
  */
 
-import { inStep, stepAt, stepOfNode } from "./steps.js";
+import { inStep, isSavedIn, stepOfNode } from "./steps.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {number[]} Cost by `COLUMNS` */
 
-export const COLUMNS = [
-  "saved",
-  "held at peak",
-  "recomputed",
-  "time in ops",
-  "in its nodes",
-  "nodes",
-];
+export const COLUMNS = ["saved", "held at peak", "recomputed", "forward", "backward", "nodes"];
 
 /** The definitions of those that are not in all views. */
 export const COST_DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
-  [
-    "time in ops",
-    "of the ops that a line runs; of loss.backward(), of all nodes that backward runs",
-  ],
-  ["in its nodes", "of the nodes that compute gradients of a line, while backward runs"],
+  ["forward, of a line", "of the ops that it runs, those of optimizers included"],
+  ["backward, of a line", "of the nodes that compute its gradients, and of its recomputation"],
 ]);
 
 /**
@@ -77,15 +67,15 @@ export function callCosts(scene, step = -1) {
     /** @type {number} */ at,
     /** @type {number} */ value,
   ) => ((own[frame] ?? unknown)[at] += value);
-  for (const { call, nbytes, recomputed, at_peak, holds } of scene.counted_storages) {
-    if (!inStep(step, () => stepAt(scene, holds[0]))) continue;
+  for (const storage of scene.counted_storages) {
+    if (!isSavedIn(scene, storage, step)) continue;
+    const { call, nbytes, recomputed, at_peak } = storage;
     add(call, recomputed ? 2 : 0, nbytes);
     if (at_peak) add(call, 1, nbytes);
   }
   for (const row of scene.call_times) {
     if (!inStep(step, () => row.step)) continue;
-    add(row.call, 3, row.ns);
-    if (row.phase === "backward") add(row.origin, 4, row.ns);
+    add(row.origin, row.phase === "backward" || row.phase === "recompute" ? 4 : 3, row.ns);
   }
   for (const node of scene.nodes) {
     if (inStep(step, () => stepOfNode(scene, node))) add(node.call, 5, 1);

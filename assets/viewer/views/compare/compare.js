@@ -2,7 +2,7 @@
 /** Two recordings: totals, a table of modules and lines, findings and other differences. */
 
 import { choice, h } from "../../dom.js";
-import { timeBound } from "../../scene/colors.js";
+import { isMeasured, timeBound } from "../../scene/colors.js";
 import {
   cutText,
   formatBytes,
@@ -14,14 +14,12 @@ import {
 
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panel.js";
-import { isMeasured, makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.js";
+import { makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
 const MAX_ROWS = 500;
-/** Two values with more letters are written below each other. */
-const MAX_PAIR = 36;
 const HEAD = ["", "module or line", "nodes", "saved", "recomputed", "time in ops", "gradient norm"];
 
 /** @type {Record<string, [mark: string, color: string, meaning: string]>} */
@@ -108,6 +106,7 @@ export function rowsPanel(table, show) {
   const rows = [...table];
   const body = h("tbody");
   const count = h("span", "agv-muted");
+  let counted = "";
   const isSlower = timeBound(rows);
   const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
   const head = normed ? HEAD : HEAD.slice(0, -1);
@@ -127,12 +126,13 @@ export function rowsPanel(table, show) {
     );
     const lines = all.filter((row) => row.kind === "line");
     const different = lines.filter((row) => row.status !== "same");
-    count.textContent = [
+    counted = [
       `${formatCount(different.length)} of ${plural(lines.length, "row")} of lines differ`,
       cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
     ]
       .filter(Boolean)
       .join(" · ");
+    count.textContent = counted;
   };
   const choose = (/** @type {string} */ name) => {
     if (name === "changes" || name === "all") changes = name === "changes";
@@ -153,6 +153,8 @@ export function rowsPanel(table, show) {
     const isTable = name !== "lines";
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
     if (source) source.hidden = isTable;
+    const own = (source?.childElementCount ?? 0) / 2;
+    count.textContent = isTable ? counted : `${plural(own, "line")}, the largest difference first`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const turns = source ? [choice(["lines", "modules and lines"], "lines", turn)] : [];
@@ -321,21 +323,6 @@ function pairCell(pair, format, emphasized = true) {
 }
 
 /**
- * Return two values on one line, or long ones below each other.
- *
- * @param {string} before "" for a difference without values
- * @param {string} after
- * @returns {HTMLElement[]}
- */
-function difference(before, after) {
-  if (!before) return [h("span", "agv-muted", `: ${after}`)];
-  if (before.length + after.length < MAX_PAIR) {
-    return [h("span", "agv-muted", ` ${before} → `), h("b", "", after)];
-  }
-  return [h("div", "agv-muted", `before: ${before}`), h("div", "", `after: ${after}`)];
-}
-
-/**
  * @param {Store} store
  * @returns {HTMLElement[]}
  */
@@ -372,7 +359,7 @@ function texts({ scene }) {
                 "agv-compare-text",
                 aspect !== others[at - 1]?.aspect && h("span", "agv-compare-aspect", aspect),
                 h("span", "", what),
-                ...difference(before, after),
+                before ? ` ${before} \u2192 ${after}` : `: ${after}`,
               ),
             ),
           ),

@@ -3,6 +3,7 @@
 
 import { button, h, listen } from "../../dom.js";
 import { icon } from "../../canvas/glyph_shapes.js";
+import { lineLink } from "../panel.js";
 import { COLUMNS, callees, callers, ownCost } from "../../scene/source_line_costs.js";
 import { formatBytes, formatCount, formatDuration, formatPlace } from "../../scene/format.js";
 
@@ -25,32 +26,39 @@ const HUES = ["saved", "saved", "recompute", "text2", "backward", "text2"];
 /**
  * @param {Cost} cost
  * @param {Cost} [own] without calls, if it may be less
+ * @param {[bytes: number, time: number]} [largest] of all lines, for bars beside the numbers
  * @returns {HTMLElement[]} one cell for each column
  */
-export function costCells(cost, own = cost) {
-  return cost.map((value, at) => {
+export function costCells(cost, own = cost, largest = [Infinity, Infinity]) {
+  const [saved, , again, forward, backward] = cost;
+  return cost.flatMap((value, at) => {
+    const bars =
+      at === 0
+        ? bar("bytes", (saved + again) / largest[0], (own[0] + own[2]) / (saved + again))
+        : at === 3 &&
+          bar("time", (forward + backward) / largest[1], forward / (forward + backward));
     const text = value ? FORMATS[at](value) : "";
     const less = own[at] !== value && ` with its calls, ${FORMATS[at](own[at])} itself`;
-    return h("span", {
+    const cell = h("span", {
       class: `agv-cell agv-column-${at} agv-${HUES[at]}`,
       title: text && `${COLUMNS[at]}: ${text}${less || ""}`,
       text,
     });
+    return bars ? [bars, cell] : [cell];
   });
 }
 
 /**
- * @param {Part} part
- * @param {number} largest bytes
- * @param {Cost} own
- * @returns {HTMLElement} a bar of the bytes, the line's own ones dark
+ * @param {string} kind "bytes" or "time"
+ * @param {number} share of the room
+ * @param {number} part of the bar that is dark: the bytes of the line itself, the time of its ops
+ * @returns {HTMLElement}
  */
-export function costBar({ cost }, largest, own) {
-  const bar = h("span", "agv-source-bar");
-  const bytes = (/** @type {Cost} */ [saved, , recomputed]) => saved + recomputed;
-  bar.style.width = `${(bytes(cost) / (largest || 1)) * 60}px`;
-  bar.style.setProperty("--own", `${(100 * bytes(own)) / (bytes(cost) || 1)}%`);
-  return bar;
+function bar(kind, share, part) {
+  const element = h("span", `agv-source-bar agv-source-${kind}`);
+  element.style.setProperty("--share", `${100 * Math.min(1, share || 0)}%`);
+  element.style.setProperty("--own", `${100 * part}%`);
+  return element;
 }
 
 /**
@@ -130,9 +138,7 @@ export function partRow(store, costs, part, direction, depth) {
   const { filename, lineno, cost } = part;
   const text = store.sceneIndex.source.get(filename)?.get(lineno)?.trim() ?? "";
   const frame = store.scene.call_frames[part.frames[0][0]];
-  const place = filename ? formatPlace(filename, lineno) : "no line";
-  const show = () => store.showLine(filename, lineno);
-  const link = filename ? button(`Show ${place}`, "agv-link", show, place) : place;
+  const link = filename ? lineLink(store, part) : "no line";
   const label = h(
     "code",
     { title: frame?.function ?? "" },
