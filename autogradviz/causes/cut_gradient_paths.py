@@ -11,7 +11,7 @@ from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
-from autogradviz.diagnose.evidence.requires_grad_flow import FIXES, REASONS, End, Flow
+from autogradviz.diagnose.evidence.requires_grad_flow import REASONS, End, Flow, fix_of
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.source_index import assigned_names
@@ -104,7 +104,7 @@ class _Effects:
         places = {analysis.user_stack(stacks[each]) for each in line.readers} - {()}
         names = assigned_names(line.location.text)
         if line.kind != "detach" or len(places) < 2 or len(names) != 1:  # noqa: PLR2004
-            return FIXES[line.kind]
+            return fix_of(line.kind, line.location)
         (name,) = names
         return (
             "# leave the detach out here, if one of the losses wants the gradient,\n"
@@ -254,7 +254,7 @@ class _TransformCuts:
                     "If other ways lead from its inputs to its outputs, those have a gradient.",
                 ],
                 events=tuple(graph.op_seqs[index] for index in ops[:2]),
-                fix="# leave the detach out, if the gradient is wanted",
+                fix=fix_of("detach", place),
             )
 
     def _place(self, index: int) -> SourceLocation | None:

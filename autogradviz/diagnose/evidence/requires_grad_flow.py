@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.rewrites import without_detach
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
@@ -97,6 +98,13 @@ FIXES: Final[dict[EndKind, str]] = {
 }
 
 
+def fix_of(kind: EndKind, location: SourceLocation | None) -> str:
+    """Return the change to make at the line that ends a path: its statement, if that is clear."""
+    if kind == "detach" and (statement := without_detach(location)):
+        return f"{statement}\n# if the gradient is wanted here"
+    return FIXES[kind]
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The end of a gradient path."""
@@ -138,7 +146,7 @@ class End:
         """The change to make."""
         if self.kind == "detach" and self.name == "torch.tensor":
             return "# use the tensor itself: torch.tensor(t) copies its values, without the graph"
-        return FIXES[self.kind]
+        return fix_of(self.kind, self.culprit)
 
 
 class Flow:
