@@ -103,7 +103,7 @@ class SceneBudgetPlan:
     """Modules to checkpoint so that saved tensors hold less at the peak, and what that costs."""
 
     peak_nbytes: int  # predicted
-    recomputed_nbytes: int  # of all results that backward computes again
+    recomputed_nbytes: int  # of saved tensors that backward computes again
     added_ns: int  # predicted time of the recomputations in a step
     modules: tuple[str, ...]
     of: int  # number of modules of their kind
@@ -514,7 +514,7 @@ class SceneRibbon:
     state: RibbonState
     recomputed: bool  # only a recomputation saved it: it begins below the turn
     elsewhere: bool  # hooks copied it
-    written: int  # where a write made it stale, from 0 (saved) to 100,000 (read); -1 if none did
+    written: int  # where a write made it stale: 25,000 in the forward, 75,000 in backward, or -1
     written_by: str  # "mul_ train.py:12"
     saved_ns: int
     read_ns: int  # -1 if it was not
@@ -573,6 +573,7 @@ class SceneModuleCall:
     released_seq: int  # when backward had released all of them, -1 if never
     inputs: tuple[int, ...]  # indices into storage_sizes: read, but not created in the call
     copied: int  # bytes that offloading it copies, without the calls inside it
+    fixed: bool  # in a checkpoint region, or with a compiled region: no prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

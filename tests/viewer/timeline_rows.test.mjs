@@ -109,7 +109,7 @@ test("modes of an optimizer and of a recomputation are not drawn, and marks shar
     span("node", 150, 151, { label: "AccumulateGrad" }),
   ];
   assert.deepEqual(
-    track("modes", spans).bars.map(({ label }) => label),
+    track("no_grad", spans).bars.map(({ label }) => label),
     ["no_grad"],
   );
   assert.deepEqual(

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.rewrites import without_detach
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
@@ -110,10 +111,13 @@ def reason_of(kind: EndKind, place: SourceLocation | None) -> str:
     return f"{REASONS[kind]} {_LEFT}" if left else REASONS[kind]
 
 
-def fix_of(kind: EndKind, place: SourceLocation | None) -> str:
-    """Return the change of a line that ends gradient paths."""
-    left = kind == "detach" and place is not None and source.leaves_torch(place)
-    return _STAY if left else FIXES[kind]
+def fix_of(kind: EndKind, location: SourceLocation | None) -> str:
+    """Return the change to make at the line that ends a path: its statement, if that is clear."""
+    if kind == "detach" and location is not None and source.leaves_torch(location):
+        return _STAY
+    if kind == "detach" and (statement := without_detach(location)):
+        return f"{statement}\n# if the gradient is wanted here"
+    return FIXES[kind]
 
 
 @dataclass(frozen=True, slots=True)
