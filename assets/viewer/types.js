@@ -89,7 +89,7 @@
  *
  * @typedef {object} SceneBudgetPlan
  * @property {number} peak_nbytes predicted
- * @property {number} recomputed_nbytes of all results that backward computes again
+ * @property {number} recomputed_nbytes of saved tensors that backward computes again
  * @property {number} added_ns predicted time of the recomputations in a step
  * @property {string[]} modules
  * @property {number} of number of modules of their kind
@@ -538,6 +538,7 @@
  * @property {number} released_seq when backward had released all of them, -1 if never
  * @property {number[]} inputs indices into storage_sizes: read, but not created in the call
  * @property {number} copied bytes that offloading it copies, without the calls inside it
+ * @property {Flag} fixed in a checkpoint region, or with a compiled region: no prediction
  */
 
 /**

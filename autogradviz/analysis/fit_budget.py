@@ -59,7 +59,7 @@ class BudgetFit:
         peak: bytes at the peak as it is.
         predicted_peak: bytes at the peak with these modules checkpointed.
         checkpoint: names of the modules; empty if nothing must be changed, or nothing helps.
-        recomputed: bytes that backward computes again.
+        recomputed: bytes of saved tensors that backward computes again.
         line: where the modules are called, "gpt.py:31", "" if it is not known.
         before: that line, "" if it is not known.
         after: the line with ``checkpoint`` for all modules, "" if it must be changed by hand.
@@ -189,7 +189,7 @@ def fit_budget(
         peak=peak,
         predicted_peak=reached,
         checkpoint=tuple(chosen),
-        recomputed=model.created_bytes(chosen),
+        recomputed=model.predict(chosen, ()).recomputed,
         line="" if location is None else short_location(location),
         before="" if location is None else location.text,
         after=after,
@@ -218,8 +218,13 @@ def _others(memory: MemoryByKind) -> list[tuple[int, int]]:
 
 
 def like_modules(analysis: Analysis, model: SavedMemoryModel) -> list[list[str]]:
-    """Return the modules that ran, those of one class whose names differ in numbers together."""
-    ran = dict.fromkeys(call.module for call in model.calls.values() if call.released_seq)
+    """Return the modules that ran, those of one class whose names differ in numbers together.
+
+    Modules in a checkpoint region, or with a compiled region in them, are left out.
+    """
+    calls = model.calls.values()
+    fixed = {call.module for call in calls if call.is_fixed}
+    ran = {call.module: None for call in calls if call.released_seq and call.module not in fixed}
     kinds = {module.name: module.type_name for module in analysis.modules.values()}
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in ran:

@@ -29,6 +29,7 @@ from autogradviz.events import (
     ModuleExited,
     RecomputeStarted,
     RecomputeStopped,
+    RegionRan,
 )
 from autogradviz.support.fast_dataclass_constructor import maker
 
@@ -59,6 +60,8 @@ class MemoryPrediction:
         offload: names of the modules whose saved tensors would be offloaded.
         peak: bytes held at the peak of the recording.
         predicted_peak: bytes held at the peak with these regions.
+        recomputed: bytes of the storages that recomputations save again in a step, as
+            ``SavedMemory.recomputed`` counts them. The median over the recorded steps.
         copied: bytes that offloading copies to the host in a step, and back in backward. A tensor
             that two nodes save is copied twice; parameters are copied too.
         recompute_ns: duration of the recomputations of a step, in nanoseconds: the recorded time
@@ -79,6 +82,7 @@ class MemoryPrediction:
     offload: tuple[str, ...]
     peak: int
     predicted_peak: int
+    recomputed: int
     copied: int
     recompute_ns: int
     recompute_range_ns: tuple[int, int]
@@ -110,6 +114,7 @@ class ModuleCall:
     released_seq: int | None  # when backward had released all of them
     inputs: tuple[int, ...]  # storages that its ops read but did not create
     copied: int  # bytes that offloading it copies, without the calls inside it
+    is_fixed: bool  # in a checkpoint region, or with a compiled region: it cannot be predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +274,7 @@ class SavedMemoryModel:
                 end = saved.released_seq
                 released[call_id] = None if last is None or end is None else max(last, end)
         durations = self._durations_until(ends)
+        fixed = self._fixed_calls()
         return {
             call_id: _make_call(
                 call_id=call_id,
@@ -283,9 +289,29 @@ class SavedMemoryModel:
                 released_seq=released.get(call_id),
                 inputs=tuple(inputs[call_id]) if call_id in released else (),
                 copied=copied[call_id],
+                is_fixed=call_id in fixed,
             )
             for call_id, event in self._entered.items()
         }
+
+    def _fixed_calls(self) -> set[int]:
+        """Return the calls in checkpoint regions, and those in which a compiled region ran.
+
+        What these save already depends on their region.
+        """
+        fixed = {
+            call_id
+            for event in self._analysis.log.of(RegionRan)
+            for call_id in self.around(self.call_at(event.thread, event.seq))
+        }
+        regions = [each for each in self._analysis.regions if each.parent_region_id is None]
+        starts = [each.entered_seq for each in regions]
+        for call_id, event in self._entered.items():
+            at = bisect_right(starts, event.seq) - 1
+            end = regions[at].exited_seq if at >= 0 else 0
+            if end is None or event.seq < end:
+                fixed.add(call_id)
+        return fixed
 
     def _durations_until(self, ends: dict[int, int]) -> dict[int, int]:
         """Return the duration of each call up to a time, without idle time."""
@@ -367,6 +393,7 @@ class SavedMemoryModel:
             for call_id in self.calls
         }
         intervals: list[tuple[object, int, int, int | None]] = []  # key, bytes, start, end
+        again: dict[int, dict[object, int]] = defaultdict(dict)  # bytes by step and storage
         for save in self.saves:
             region_id = None if save.call_id is None else region_of.get(save.call_id)
             nbytes = self.nbytes[save.storage_id]
@@ -377,6 +404,7 @@ class SavedMemoryModel:
                 if unpacked_seq is not None and region_id in set(self.around(save.created_in)):
                     key = (save.storage_id, region_id)
                     intervals.append((key, nbytes, unpacked_seq, save.end_seq))
+                    again[self.calls[region_id].step][key] = nbytes
         recompute_ns: dict[int, int] = defaultdict(int)  # by step
         copied: dict[int, int] = defaultdict(int)
         for call_id, region_id in region_of.items():
@@ -396,6 +424,7 @@ class SavedMemoryModel:
             offload=tuple(offload),
             peak=max(self._analysis.memory.nbytes, default=0),
             predicted_peak=_peak(intervals, others),
+            recomputed=median_low(sorted(sum(each.values()) for each in again.values()) or [0]),
             copied=copied_in_step,
             recompute_ns=median_low(durations),
             recompute_range_ns=(durations[0], durations[-1]),

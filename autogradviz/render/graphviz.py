@@ -178,7 +178,7 @@ def _escape(text: str) -> str:
 
 def _group_label(group: SceneGroup) -> str:
     words = [group.label, group.type_name if group.type_name != group.label else ""]
-    words.append(f"×{group.repeat:,} identical" if group.repeat > 1 else "")
+    words.append(f"×{group.repeat:,} same ops" if group.repeat > 1 else "")
     words.append("checkpoint region" if group.checkpointed else "")
     return " · ".join(word for word in words if word)
 

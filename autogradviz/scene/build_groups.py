@@ -326,7 +326,7 @@ def _state(nodes: list[SceneNode]) -> RunState:
 def _with_widths(group: SceneGroup, *, alone: bool) -> SceneGroup:
     """Return a group with its widths, closed and open."""
     label = text_width(group.label, 12.5, bold=True)
-    pills = text_width(f"×{group.repeat:,} identical", 10.0) + 24 if group.repeat > 1 else 0.0
+    pills = text_width(f"×{group.repeat:,} same ops", 10.0) + 24 if group.repeat > 1 else 0.0
     pills += 40 if group.checkpointed else 0.0
     if group.kind == "compiled":
         pills += text_width(group.type_name, 10.5) + 10
@@ -356,7 +356,7 @@ def header_note(group: SceneGroup) -> str:
     """Return the text after the label of an open group."""
     words = [] if group.type_name == group.label else [group.type_name]
     if group.repeat > 1:
-        words.append(f"×{group.repeat:,} identical")
+        words.append(f"×{group.repeat:,} same ops")
     elif group.checkpointed:
         words.append("checkpoint region")
     return " · ".join(word for word in words if word)

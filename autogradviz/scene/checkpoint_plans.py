@@ -43,8 +43,9 @@ def build_plans(analysis: Analysis, model: SavedMemoryModel) -> tuple[SceneBudge
             reached = prediction.predicted_peak
             if reached > peak - LEAST * peak:
                 break  # with all of them; with fewer it is higher
-            recomputed = model.created_bytes(chosen)
-            found.append((reached, recomputed, prediction.recompute_ns, chosen, len(names)))
+            found.append(
+                (reached, prediction.recomputed, prediction.recompute_ns, chosen, len(names))
+            )
     found.sort(key=lambda each: (each[1], each[0], len(each[3])))
     plans: list[SceneBudgetPlan] = []
     least: float = peak

@@ -74,7 +74,7 @@ class _StorageBuilder:
             for each in analysis.saved_memory.storages
             if each.recomputed and len(each.savers) == 1
         }
-        self._sizes = {each.storage_id: each.nbytes for each in analysis.saved_memory.storages}
+        self._counted = {each.storage_id: each for each in analysis.saved_memory.storages}
         self._folded = folded
         self._holds: dict[int, list[Hold]] = defaultdict(list)
         for hold in analysis.memory.holds:
@@ -113,13 +113,13 @@ class _StorageBuilder:
         shown = wrong or stale or saved
         first = min(shown, key=lambda s: s.saved_seq, default=None)
         creator = self._analysis.creators.get(history.storage_id)
-        location = first.location if first else None
+        counted = self._counted.get(history.storage_id)
         holds = self._holds[history.storage_id]
         node_ids = [s.node_id for s in shown if s.node_id in self._folded.index_of]
         changed: list[int | None] = [s.changed_version for s in wrong if s.broken]
         if not wrong:
             changed = [self._stale[s.saved_id].seen_version for s in stale]
-        filename, lineno, _ = source_line(location)
+        filename, lineno, _ = source_line(first.location if first else None)
         return SceneStorage(
             index=index,
             storage_id=history.storage_id,
@@ -127,13 +127,13 @@ class _StorageBuilder:
             slots=tuple(
                 dict.fromkeys(self._slot(s) for s in sorted(saved, key=lambda s: s not in wrong))
             ),
-            nbytes=self._sizes.get(history.storage_id, history.nbytes),
+            nbytes=counted.nbytes if counted else history.nbytes,
             shape=tensor_shape_text(self._analysis, first.tensor) if first else "",
             dtype=first.tensor.dtype if first else "",
-            module=self._module(first, creator),
+            module=counted.module if counted else self._module(first, creator),
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
-            filename=filename,
-            lineno=lineno,
+            filename=counted.filename if counted else filename,
+            lineno=counted.lineno if counted else lineno,
             state="broken"
             if wrong or history.storage_id in self._refused
             else "stale"

@@ -52,6 +52,7 @@ def build_prediction_tables(analysis: Analysis) -> PredictionTables:
                 released_seq=_number(call.released_seq),
                 inputs=tuple(storages[storage_id] for storage_id in call.inputs),
                 copied=call.copied,
+                fixed=call.is_fixed,
             )
             for call in model.calls.values()
         ),

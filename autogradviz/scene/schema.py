@@ -103,7 +103,7 @@ class SceneBudgetPlan:
     """Modules to checkpoint so that saved tensors hold less at the peak, and what that costs."""
 
     peak_nbytes: int  # predicted
-    recomputed_nbytes: int  # of all results that backward computes again
+    recomputed_nbytes: int  # of saved tensors that backward computes again
     added_ns: int  # predicted time of the recomputations in a step
     modules: tuple[str, ...]
     of: int  # number of modules of their kind
@@ -573,6 +573,7 @@ class SceneModuleCall:
     released_seq: int  # when backward had released all of them, -1 if never
     inputs: tuple[int, ...]  # indices into storage_sizes: read, but not created in the call
     copied: int  # bytes that offloading it copies, without the calls inside it
+    fixed: bool  # in a checkpoint region, or with a compiled region: no prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

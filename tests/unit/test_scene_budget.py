@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
+from functools import partial
 
 import torch
 import torch.utils.checkpoint
@@ -78,6 +79,33 @@ def test_plan_names_the_modules_and_the_line_that_fit_names():
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )
     assert found.returncode == 0, found.stderr
+
+
+def test_nothing_is_predicted_for_a_compiled_region():
+    model = torch.compile(Model(2), backend="aot_eager")
+    with autogradviz.record(model) as trace:
+        model(torch.rand(512, 16)).sum().backward()
+    torch.compiler.reset()
+    scene = trace._viewer_scene
+    assert scene.budget_plans == ()
+    assert scene.module_calls[0].fixed
+
+
+def test_recomputed_bytes_of_a_plan_are_those_of_a_recording_that_does_it():
+    plan = record()._viewer_scene.budget_plans[-1]
+    model = Model()
+    for name in plan.modules:
+        module = model.get_submodule(name)
+        module.forward = partial(
+            torch.utils.checkpoint.checkpoint, module.forward, use_reentrant=False
+        )
+    with autogradviz.record(model) as trace:
+        model(torch.rand(512, 16)).sum().backward()
+    scene = trace._viewer_scene
+    assert scene.summary.recomputed_nbytes == plan.recomputed_nbytes
+    inside = {call.module for call in scene.module_calls if call.fixed}
+    assert {f"{name}.up" for name in plan.modules} <= inside
+    assert "" not in inside
 
 
 def test_recording_that_checkpoints_all_of_it_has_no_plan():

@@ -145,3 +145,18 @@ def test_distributed_tensor_has_its_local_shape_and_placements():
     text = "8, local 4, Shard(dim=0) on tp=2"
     assert [storage.shape for storage in scene.storages] == [text]
     assert [badge.shape for badge in scene.saved_badges] == [text]
+
+
+def test_place_of_a_storage_is_the_one_that_is_counted():
+    """A later save that is wrong does not move it, nor does the call of a compiled function."""
+    saves = [("SigmoidBackward0", "net.py:3"), ("MulBackward0", "net.py:4")]
+    facts = [m.op("sigmoid", (1,), nr=0, at="net.py:3"), m.op("mul", (2,), nr=1, at="net.py:4")]
+    for node, (name, _) in enumerate(saves, 1):
+        facts += [m.node(node, name, nr=node - 1, to=[1] if node > 1 else [])]
+    facts += [m.saved(1, 1, node=1, slot="result", nr=0), m.saved(2, 1, node=2, slot="self", nr=1)]
+    facts += [m.bumped("aten.add_.Tensor", 1, version=0, at="net.py:5"), m.backward(roots=(2,))]
+    facts += [m.started(2), m.unpacked(2, node=2, seen=1), m.backward_ended(failed=True)]
+    scene = scene_of(*facts)
+    [counted] = scene.counted_storages
+    [storage] = scene.storages
+    assert (storage.filename, storage.lineno) == (counted.filename, counted.lineno) == ("net.py", 3)

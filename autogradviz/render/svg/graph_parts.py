@@ -54,7 +54,7 @@ def draw_group(
     parts.append(svg.text(left, base, group.label, fill=theme.text, size=12.5, weight=600))
     at = left + text_width(group.label, 12.5, bold=True) + 8
     if group.repeat > 1:
-        repeat = f"×{group.repeat:,} identical"
+        repeat = f"×{group.repeat:,} same ops"
         width = text_width(repeat, 10.0) + 14
         style = svg.stroke(theme.line, fill=theme.surface)
         parts.append(svg.rect(at, y + 6, width, PILL_HEIGHT, radius=8, style=style))

@@ -53,13 +53,16 @@ export class Memory {
     this.elements = new WeakMap();
     this.before = predictMemory(store.scene, new Map());
     this.inRegion = new Set(store.scene.regions.map(({ module }) => module));
+    const calls = [...store.scene.module_calls];
+    const fixed = new Set(calls.map((each) => each.fixed && each.module));
+    /** Modules whose effect can be predicted: others are in regions, or not called by themselves. */
+    this.free = new Set(calls.map(({ module }) => module).filter((name) => !fixed.has(name)));
     this.chart = new StackedMemory(store, palette);
     this.sentence = h("p", { class: "agv-sentence", attrs: { "aria-live": "polite" } });
     this.code = h("div", "agv-memory-code");
     this.body = h("tbody");
     const few = store.scene.steps.length < FEW_STEPS;
-    const note = few ? "; times of one step: rough, or unknown" : "";
-    const head = ["held at the peak by", "bytes", "", `checkpointing it${note}`, ""];
+    const head = ["held at the peak by", "bytes", "", "checkpointing it", "try"];
     const group = (/** @type {string} */ name) =>
       this.chart.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
     const tableElement = (this.table = table(head, 1, 1, this.body, {
@@ -81,6 +84,7 @@ export class Memory {
       ),
       h("section", "agv-panel agv-panel-table", tableElement),
     );
+    if (few) tableElement.querySelectorAll("th")[3].title = "times of one step: rough, or unknown";
     store.subscribe(["step"], () => this.#build());
     store.subscribe(["view"], () => this.#paintKinds());
     this.#build();
@@ -228,6 +232,7 @@ export class Memory {
     if (modules.every((module) => this.inRegion.has(module))) {
       return [h("td", "agv-recompute", "checkpointed"), h("td")];
     }
+    if (!modules.some((module) => this.free.has(module))) return none;
     const offload = this.#predict([{ kind: KINDS[1], modules }]);
     if (freed <= 0 && this.before.peak - offload.peak <= 0) {
       return [h("td", "agv-muted", "frees nothing"), h("td")];
@@ -295,7 +300,7 @@ export class Memory {
     /** @type {Map<string, string>} */
     const kinds = new Map();
     for (const { kind, modules } of choices) {
-      for (const module of modules) if (!this.inRegion.has(module)) kinds.set(module, kind);
+      for (const module of modules) if (this.free.has(module)) kinds.set(module, kind);
     }
     return predictMemory(this.store.scene, kinds);
   }
@@ -349,6 +354,7 @@ export class Memory {
    */
   #remedy(peak) {
     const { summary } = this.store.scene;
+    if (isStopped(this.store.scene)) return "then the step stopped";
     const held = summary.held_nbytes + summary.older_nbytes;
     if (held > MUCH * peak && summary.backwards && !summary.error_type) {
       return `${formatBytes(held)} are still held at the end, though backward has run`;
@@ -368,6 +374,7 @@ export class Memory {
       const steps = length > 1 ? ` in ${plural(length, "step")}` : "";
       return `checkpoints recompute ${formatBytes(again)} in all${steps}${rest}`;
     }
+    if (this.store.scene.compiled_regions.length && !best) return "the compiler chose what is kept";
     if (!best) return "checkpointing a module would free nothing";
     if (best.freed < MUCH * peak) {
       return `checkpointing a module would free at most ${formatBytes(best.freed)}`;

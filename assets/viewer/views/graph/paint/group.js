@@ -117,7 +117,7 @@ export function paintHeader(pen, frame, group, leftmost, rightmost) {
  */
 function headerNote(group) {
   const notes = group.type_name === group.label ? [] : [group.type_name];
-  if (group.repeat > 1) notes.push(`×${formatCount(group.repeat)} identical`);
+  if (group.repeat > 1) notes.push(`×${formatCount(group.repeat)} same ops`);
   else if (group.checkpointed) notes.push("checkpoint region");
   return notes.filter(Boolean).join(" · ");
 }
@@ -241,7 +241,7 @@ function paintClosedText(pen, box, height, group) {
   const labelWidth = widthOf(pen, group.label, 12.5, 600);
   const repeats =
     group.repeat > 1
-      ? [`×${formatCount(group.repeat)} identical`, `×${formatCount(group.repeat)}`]
+      ? [`×${formatCount(group.repeat)} same ops`, `×${formatCount(group.repeat)}`]
       : [""];
   const again = group.recomputes ? String(group.recomputes) : "";
   const counterWidth = pillWidth(pen, again, true);
