@@ -479,7 +479,7 @@
  * @property {RibbonState} state
  * @property {Flag} recomputed only a recomputation saved it: it begins below the turn
  * @property {Flag} elsewhere hooks copied it
- * @property {number} written where a write made it stale, from 0 (saved) to 100,000 (read); -1 if none did
+ * @property {number} written where a write made it stale: 25,000 in the forward, 75,000 in backward, or -1
  * @property {string} written_by "mul_ train.py:12"
  * @property {number} saved_ns
  * @property {number} read_ns -1 if it was not

@@ -35,6 +35,7 @@ class SavedAt(NamedTuple):
 
     module: str  # "" if unknown
     location: SourceLocation | None
+    order: int  # of the op that needs it among those of the forward
 
 
 class ModuleNames:
@@ -86,7 +87,7 @@ def places_of_saved(
                 outer = "" if node is None else node.module
                 module = names.find(op.module, outer) if op is not None and op.module else outer
                 key = run.node_id, run.tensor.storage_id
-                places.setdefault(key, SavedAt(module, location))
+                places.setdefault(key, SavedAt(module, location, op.position if op else 0))
     return places
 
 

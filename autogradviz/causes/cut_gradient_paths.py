@@ -256,7 +256,7 @@ class _TransformCuts:
                     "If other ways lead from its inputs to its outputs, those have a gradient.",
                 ],
                 events=tuple(graph.op_seqs[index] for index in ops[:2]),
-                fix="# leave the detach out, if the gradient is wanted",
+                fix=fix_of("detach", place),
             )
 
     def _place(self, index: int) -> SourceLocation | None:

@@ -28,7 +28,9 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.analysis.idle_time import busy_time
+from autogradviz.analysis.why_compiled_saves import places_of_saved
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
+from autogradviz.events import RegionRan
 from autogradviz.scene.node_boxes import TITLES, kind_of_slot
 from autogradviz.scene.schema import SceneFold, SceneRibbon
 from autogradviz.scene.variable_names_of_storages import name_storages
@@ -72,6 +74,7 @@ class _Strand:
     held_ns: int
     begun_ns: int  # when its forward op began
     made_ns: int  # and when it ended
+    order: int = 0  # in the forward of a compiled region
     done_ns: int = -1  # when the node that read it ended
     read_ns: int = -1
     reads_ns: tuple[int, ...] = ()  # when nodes that saved it began
@@ -144,6 +147,8 @@ def _shared_root(blocks: Collection[str]) -> str:
 def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -> Iterable[_Strand]:
     """Yield the storages that are held in place, as ``SavedMemory`` counts them."""
     nodes = analysis.graph.nodes
+    places = places_of_saved(analysis.compiled_regions, nodes, analysis.module_names)
+    ran = {each.node_id: each.time_ns for each in analysis.log.of(RegionRan) if not each.early}
     by_storage: dict[int | None, list[SavedTensor]] = defaultdict(list)
     for saved in analysis.saved.values():
         by_storage[saved.tensor.storage_id].append(saved)
@@ -164,7 +169,10 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
             kind, label = "argument", "checkpoint argument"
         held_ns = storage.holds[0].start_ns
         op = node.op if node is not None and node.op is not None else first.op
-        begun_ns = op.time_ns if op is not None else held_ns
+        begun_ns = op.time_ns if op is not None else ran.get(storage.node_id or 0, held_ns)
+        within = places.get(
+            (-1 if storage.node_id is None else storage.node_id, storage.storage_id)
+        )
         ends = [hold.end_ns for hold in storage.holds]
         strand = _Strand(
             index=index,
@@ -174,6 +182,7 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
             held_ns=held_ns,
             begun_ns=begun_ns,
             made_ns=begun_ns + (op.duration_ns if op is not None else 0),
+            order=within.order if within else 0,
             read_ns=min(runs, default=(-1, -1))[0],
             reads_ns=tuple([start for start, _ in runs]),
             done_ns=min(runs, default=(-1, -1))[1],
@@ -273,7 +282,7 @@ def _place(turn: _Turn, busy: Callable[[int], float]) -> None:
     end of its own; in backward, it is the same with the nodes that read them.
     """
     strands = turn.strands
-    strands.sort(key=lambda each: (each.made_ns, each.saved_ns, each.storage_id))
+    strands.sort(key=lambda each: (each.made_ns, each.order, each.saved_ns, each.storage_id))
     begun_ns = min(each.begun_ns for each in strands)
     _divide(strands, [busy(each.made_ns) for each in strands], "top", busy(begun_ns))
     for strand in strands:
@@ -281,7 +290,7 @@ def _place(turn: _Turn, busy: Callable[[int], float]) -> None:
             waiting = turn.backward is None
             strand.state = "unread" if strand.freed_ns >= 0 else "waiting" if waiting else "kept"
     read = [each for each in strands if each.read_ns >= 0]
-    read.sort(key=lambda each: (each.done_ns, -each.made_ns, -each.storage_id))
+    read.sort(key=lambda each: (each.done_ns, -each.made_ns, -each.order, -each.storage_id))
     start_ns = turn.backward.start_ns if turn.backward else 0
     _divide(read, [busy(each.done_ns) for each in read], "bottom", busy(start_ns))
     for strand in read:
@@ -409,11 +418,11 @@ def _ribbon(
 ) -> SceneRibbon:
     first = members[0]
     read_ns = min((each.read_ns for each in members if each.read_ns >= 0), default=-1)
-    until = read_ns if read_ns >= 0 else turn.backward.end_ns if turn.backward else -1
     written = -1
     if first.written_ns >= 0:
-        whole = max(1, until - first.held_ns)
-        written = round(SCALE * min(1.0, max(0.0, (first.written_ns - first.held_ns) / whole)))
+        # One height for each phase: times differ by warm-up, not by what the line does.
+        in_backward = turn.backward is not None and first.written_ns >= turn.backward.start_ns
+        written = SCALE * (3 if in_backward else 1) // 4
     top, waist, bottom = (tuple(map(round, edge)) for edge in edges)
     modules = dict.fromkeys(each.module for each in members)
     return _make_ribbon(

@@ -514,7 +514,7 @@ class SceneRibbon:
     state: RibbonState
     recomputed: bool  # only a recomputation saved it: it begins below the turn
     elsewhere: bool  # hooks copied it
-    written: int  # where a write made it stale, from 0 (saved) to 100,000 (read); -1 if none did
+    written: int  # where a write made it stale: 25,000 in the forward, 75,000 in backward, or -1
     written_by: str  # "mul_ train.py:12"
     saved_ns: int
     read_ns: int  # -1 if it was not

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from autogradviz.analysis import SourceLocation
-from autogradviz.diagnose.source.rewrites import detached_store, detached_sum, safe_input
+from autogradviz.diagnose.source.rewrites import (
+    detached_store,
+    detached_sum,
+    safe_input,
+    without_detach,
+)
 
 
 def at(text, lineno=3):
@@ -68,3 +73,20 @@ def test_what_a_container_keeps_is_detached(text, fix):
 )  # fmt: skip
 def test_the_input_is_chosen_by_the_condition_of_the_user(made, chosen, fix):
     assert safe_input(at(made), made and ("exp" if "exp" in made else "sqrt"), at(chosen)) == fix
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (
+            "weights = torch.softmax(self.router(x).detach(), dim=-1)",
+            "weights = torch.softmax(self.router(x), dim=-1)",
+        ),
+        ("return self.head(x.data)", "return self.head(x)"),
+        ("y = x.detach() + z.detach()", None),
+        ("x.data = y", None),
+        ("y = torch.tensor(x)", None),
+    ],
+)
+def test_a_detach_is_removed(text, fix):
+    assert without_detach(at(text)) == fix

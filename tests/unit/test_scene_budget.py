@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 from functools import partial
+from itertools import groupby
 
 import torch
 import torch.utils.checkpoint
@@ -89,6 +90,19 @@ def test_nothing_is_predicted_for_a_compiled_region():
     scene = trace._viewer_scene
     assert scene.budget_plans == ()
     assert scene.module_calls[0].fixed
+
+
+def test_compiled_blocks_are_in_the_order_of_their_ops_before_the_loss():
+    model = torch.compile(Model(3), backend="aot_eager")
+    with autogradviz.record(model) as trace:
+        model(torch.rand(512, 16, requires_grad=True)).square().sum().backward()
+    torch.compiler.reset()
+    ribbons = trace._viewer_scene.ribbons
+    saved = [each.block for each in sorted(ribbons, key=lambda each: each.top)]
+    read = [each.block for each in sorted(ribbons, key=lambda each: each.bottom)]
+    order = [block for block, _ in groupby(saved)]
+    assert order == ["0", "1", "2", ""]  # the last one is of the square
+    assert [block for block, _ in groupby(read)] == order
 
 
 def test_recomputed_bytes_of_a_plan_are_those_of_a_recording_that_does_it():

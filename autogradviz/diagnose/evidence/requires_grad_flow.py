@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.rewrites import without_detach
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
@@ -113,7 +114,11 @@ def reason_of(kind: EndKind, place: SourceLocation | None) -> str:
 def fix_of(kind: EndKind, place: SourceLocation | None) -> str:
     """Return the change of a line that ends gradient paths."""
     left = kind == "detach" and place is not None and source.leaves_torch(place)
-    return _STAY if left else FIXES[kind]
+    if left:
+        return _STAY
+    if kind == "detach" and (statement := without_detach(place)):
+        return f"{statement}\n# if the gradient is wanted here"
+    return FIXES[kind]
 
 
 @dataclass(frozen=True, slots=True)

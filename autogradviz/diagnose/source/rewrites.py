@@ -125,6 +125,40 @@ _SAFE: Final = {"exp": 0.0, "expm1": 0.0}
 """Inputs at which operators and their derivatives are finite, if it is not 1."""
 
 
+def without_detach(location: SourceLocation | None) -> str | None:
+    """Return a line's statement without its ``detach()`` or ``.data``, None unless it has one."""
+    for statement in _statements_of(location):
+        remover = _DetachRemover()
+        changed = remover.visit(statement)
+        if remover.found == 1:
+            return ast.unparse(changed)
+    return None
+
+
+class _DetachRemover(ast.NodeTransformer):
+    """Replaces ``x.detach()`` and a read of ``x.data`` by ``x``."""
+
+    def __init__(self) -> None:
+        self.found = 0
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Rewrite one call after its arguments."""
+        self.generic_visit(node)
+        method = node.func
+        if not isinstance(method, ast.Attribute) or method.attr != "detach" or node.args:
+            return node
+        self.found += 1
+        return method.value
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """Rewrite one read of an attribute."""
+        self.generic_visit(node)
+        if node.attr != "data" or not isinstance(node.ctx, ast.Load):
+            return node
+        self.found += 1
+        return node.value
+
+
 def detached_sum(location: SourceLocation | None) -> str | None:
     """Return a statement that adds to a variable, with ``detach()`` on what it adds.
 

@@ -7,7 +7,7 @@ import { roundRect, widthOf, write } from "../../canvas/text.js";
 import { mix } from "../../canvas/theme.js";
 import { formatBytes, formatDuration } from "../../scene/format.js";
 import { heldBytes, isStopped, kindColors } from "../../scene/fold.js";
-import { extentAt, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.js";
+import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.js";
 
 /** @typedef {import("../../canvas/text.js").Pen} Pen */
 /** @typedef {import("./ribbon_shape.js").Area} Area */
@@ -71,6 +71,7 @@ export function paintFold({ pen, width, height }, picture) {
     const faded = some && !picture.lit.has(ribbon);
     return {
       share: faded ? share * 0.25 : share,
+      failed: isStopped(scene),
       planned: picture.planned.some((name) => `${ribbon.module}.`.startsWith(`${name}.`)),
       hovered: ribbon === picture.hovered || (picture.work >= 0 && ribbon.node === picture.work),
     };
@@ -124,9 +125,9 @@ function shareOf(scene, ribbon, time) {
  * @param {Area} area
  * @param {Ribbon} ribbon
  * @param {string} hue
- * @param {{share: number, hovered: boolean, planned: boolean}} now
+ * @param {{share: number, hovered: boolean, planned: boolean, failed: boolean}} now
  */
-function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned }) {
+function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }) {
   const { ctx, palette } = pen;
   const whole = { ...area, left: area.left - 1, right: area.right + 1 };
   // Few bytes with a long time are no large area: at its ends, a ribbon is as wide as its time.
@@ -188,6 +189,16 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned }) {
     if (right - left > 16) {
       paintGlyph(ctx, "pencil", (left + right) / 2, from - 9, 12, palette.mutation);
     }
+    const [end = -1] = ribbon.bottom;
+    if (failed && end >= 0)
+      paintGlyph(
+        ctx,
+        "failed",
+        xAt(area, (end + ribbon.bottom[1]) / 2),
+        area.bottom,
+        14,
+        palette.mutation,
+      );
   }
   if (hovered) line(palette.text, []);
 }
@@ -235,10 +246,11 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
  * @param {FoldPicture} picture
  * @param {number} width
  */
-function paintBlocks(pen, area, { scene, ribbons, fold }, width) {
+function paintBlocks(pen, area, { ribbons, fold }, width) {
   const { palette } = pen;
+  const short = shortNames(ribbons.map(({ block }) => block));
   const bar = (
-    /** @type {Block} */ { block, ops, extent: [from, to], ns },
+    /** @type {Block} */ { block, line, extent: [from, to], ns },
     /** @type {number} */ y,
     /** @type {string} */ hue,
   ) => {
@@ -249,19 +261,15 @@ function paintBlocks(pen, area, { scene, ribbons, fold }, width) {
     roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
     pen.ctx.fill();
     // Ops of no block have no time of their own: it is that since the save before.
-    const [first, ...more] = [...ops].filter(Boolean);
-    const forms = block
-      ? [`${block} · ${formatDuration(ns)}`, block, shortBlock(block)]
-      : [[first, ...more].join(", "), more.length ? `${first} …` : first, first];
+    const forms = block ? [`${block} · ${formatDuration(ns)}`, block, short(block)] : [line];
     const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
     if (text) {
       const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
       write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
     }
   };
-  const opOf = (/** @type {number} */ node) => scene.nodes[node]?.op || scene.nodes[node]?.name;
-  for (const each of extents(ribbons, "top", opOf)) bar(each, area.top - BAR, palette.edge);
-  for (const each of extents(ribbons, "bottom", opOf)) bar(each, area.bottom + 2, palette.backward);
+  for (const each of extents(ribbons, "top")) bar(each, area.top - BAR, palette.edge);
+  for (const each of extents(ribbons, "bottom")) bar(each, area.bottom + 2, palette.backward);
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
@@ -277,35 +285,31 @@ function paintBlocks(pen, area, { scene, ribbons, fold }, width) {
   ctx.setLineDash([]);
 }
 
-/** @param {string} block @returns {string} its last name with its number: "h.0" */
-const shortBlock = (block) => /[^.\d][^.]*(\.\d+)*$/.exec(block)?.[0] ?? "";
-
-/** @typedef {{block: string, ops: Set<string>, extent: [number, number], nbytes: number, again: number, ns: number}} Block */
+/** @typedef {{block: string, line: string, extent: [number, number], nbytes: number, again: number, ns: number}} Block */
 
 /**
- * Return the extents of blocks whose ribbons lie side by side at an edge.
+ * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines.
  *
  * @param {Ribbon[]} ribbons
  * @param {"top" | "waist" | "bottom"} edge
- * @param {(node: number) => string} [opOf] name of the op of a node
  * @returns {Block[]}
  */
-function extents(ribbons, edge, opOf = () => "") {
+function extents(ribbons, edge) {
   const sorted = ribbons
     .filter((ribbon) => ribbon[edge].length)
     .sort((a, b) => a[edge][0] - b[edge][0]);
   /** @type {Block[]} */
   const found = [];
   for (const ribbon of sorted) {
-    const { block, nbytes, node, recomputed, [edge]: extent } = ribbon;
+    const { block, nbytes, recomputed, [edge]: extent } = ribbon;
     const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
+    const line = block || !ribbon.lineno ? "" : `line ${ribbon.lineno}`;
     let last = found.at(-1);
-    if (last?.block !== block) {
+    if (last?.block !== block || last.line !== line) {
       const ends = /** @type {[number, number]} */ ([...extent]);
-      last = { block, ops: new Set(), extent: ends, nbytes: 0, again: 0, ns: 0 };
+      last = { block, line, extent: ends, nbytes: 0, again: 0, ns: 0 };
       found.push(last);
     }
-    last.ops.add(opOf(node));
     last.extent[1] = Math.max(last.extent[1], extent[1]);
     last.nbytes += nbytes;
     last.again += recomputed ? nbytes : 0;
@@ -324,11 +328,12 @@ function extents(ribbons, edge, opOf = () => "") {
  */
 function paintWaists(pen, area, ribbons) {
   const { ctx, palette } = pen;
-  for (const { block, extent, nbytes, again } of extents(ribbons, "waist")) {
+  for (const { block, line, extent, nbytes, again } of extents(ribbons, "waist")) {
+    const name = block || line;
     const [left, right] = extent.map((position) => xAt(area, position));
     const label = (/** @type {string[]} */ sums, /** @type {number} */ share) => {
       const y = area.top + (area.bottom - area.top) * share;
-      const forms = [...(block ? [`${block} · ${sums[0]}`] : []), ...sums];
+      const forms = [...(name ? [`${name} · ${sums[0]}`] : []), ...sums];
       const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
       if (!text) return;
       const width = widthOf(pen, text, 10.5, 600) + 12;

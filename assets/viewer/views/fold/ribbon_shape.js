@@ -126,3 +126,23 @@ function curveAt(share) {
   }
   return low * low * (3 - 2 * low);
 }
+
+/**
+ * Return the shortest name of each block that no block of another module has: "net.0" may be of the
+ * generator or of the critic, so "critic.net.0" has none.
+ *
+ * @param {string[]} blocks
+ * @returns {(block: string) => string}
+ */
+export function shortNames(blocks) {
+  const like = (/** @type {string} */ name) => `.${name.replace(/\d+/g, "*")}`;
+  const all = new Set(blocks.map(like));
+  return (block) => {
+    const parts = block.split(".");
+    const forms = parts.map((_, at) => parts.slice(at).join(".")).reverse();
+    const isClear = (/** @type {string} */ name) =>
+      /^\D/.test(name) &&
+      ![...all].some((each) => each !== like(block) && each.endsWith(like(name)));
+    return forms.find(isClear) ?? block;
+  };
+}
