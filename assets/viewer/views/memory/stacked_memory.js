@@ -160,7 +160,8 @@ export class StackedMemory {
     clipped(pen, plot, () => {
       this.#paintLayers(pen, x, y);
       if (this.predicted) this.#paintPredicted(pen, x, y, this.predicted);
-      paintPeak(pen, x(peak.time), y(peak.nbytes + older), LEFT, right, palette.saved, "peak");
+      const bytes = peak.nbytes + older;
+      paintPeak(pen, x(peak.time), y(bytes), LEFT, right, palette.saved, formatBytes(bytes));
     });
     if (width >= NARROW) this.#paintLegend(pen, width);
   }
