@@ -62,7 +62,7 @@ export class Memory {
     this.code = h("div", "agv-memory-code");
     this.body = h("tbody");
     const few = store.scene.steps.length < FEW_STEPS;
-    const head = ["held at the peak by", "bytes", "", "checkpoint frees", "step time", "try"];
+    const head = ["held at the peak by", "bytes", "", "checkpointing it", "try"];
     const group = (/** @type {string} */ name) =>
       this.chart.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
     const tableElement = (this.table = table(head, 1, 1, this.body, {
@@ -84,7 +84,7 @@ export class Memory {
       ),
       h("section", "agv-panel agv-panel-table", tableElement),
     );
-    if (few) tableElement.querySelectorAll("th")[4].title = "times of one step: rough, or unknown";
+    if (few) tableElement.querySelectorAll("th")[3].title = "times of one step: rough, or unknown";
     store.subscribe(["step"], () => this.#build());
     store.subscribe(["view"], () => this.#paintKinds());
     this.#build();
