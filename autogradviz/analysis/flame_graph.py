@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import display_op_name, short_location, source_line
+from autogradviz.analysis.idle_time import busy_time
 from autogradviz.analysis.phases_of_ops import phases_of_ops
 
 if TYPE_CHECKING:
@@ -229,9 +230,19 @@ def _add_runs(analysis: Analysis, rows: _Rows) -> None:
 
 
 def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
-    """Yield node runs and recomputations with their duration, without others inside them."""
-    spans = [s for s in analysis.timeline.spans if s.kind in {"node", "recompute"}]
+    """Yield node runs and recomputations with their duration, without others inside them.
+
+    Compilations inside them are left out too, and idle time: the end of a node that failed is not
+    known.
+    """
+    kinds = {"node", "recompute", "compile"}
+    spans = [s for s in analysis.timeline.spans if s.kind in kinds]
     spans.sort(key=lambda s: (s.thread, s.start_ns, -s.end_ns))
+    busy = busy_time(analysis)
+    lengths = [
+        s.end_ns - s.start_ns if s.kind == "compile" else busy(s.end_ns) - busy(s.start_ns)
+        for s in spans
+    ]
     inner = [0] * len(spans)
     around: list[int] = []
     for at, span in enumerate(spans):
@@ -240,7 +251,8 @@ def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
         ):
             around.pop()
         if around:
-            inner[around[-1]] += span.end_ns - span.start_ns
+            inner[around[-1]] += lengths[at]
         around.append(at)
-    for span, inside in zip(spans, inner, strict=True):
-        yield span, max(0, span.end_ns - span.start_ns - inside)
+    for span, length, inside in zip(spans, lengths, inner, strict=True):
+        if span.kind != "compile":
+            yield span, max(0, length - inside)

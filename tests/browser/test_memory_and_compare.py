@@ -151,6 +151,21 @@ def test_no_panel_of_a_comparison_covers_another(open_page, traces, tmp_path, wi
     assert "0 ns" not in words
 
 
+@pytest.mark.parametrize("width", [680, 420])
+def test_each_number_of_a_comparison_has_its_name(open_page, traces, tmp_path, width):
+    report = tmp_path / "comparison.html"
+    autogradviz.compare(*traces).html(report)
+    page = open_page(viewport={"width": width, "height": 720})
+    page.goto(report.as_uri())
+    page.wait_for_selector(".agv-two-line")
+    names = page.locator(".agv-totals tbody th")
+    assert names.first.text_content() == "held at peak"
+    assert all(name.is_visible() for name in names.all())
+    shown = page.locator(".agv-two-line").count() // 2
+    heading = page.locator(".agv-compare .agv-panel-table .agv-view-head").text_content()
+    assert f"{shown} lines, the largest difference first" in heading
+
+
 @pytest.mark.parametrize("width", [680, 360])
 def test_table_of_what_is_held_fits_a_narrow_viewer(open_page, traces, width):
     stage = Stage(open_page(viewport={"width": width, "height": 720}), traces[0]._scene)

@@ -115,6 +115,21 @@ def test_times_of_calls_add_up_to_those_of_the_flame_graph(name):
         assert calls == pytest.approx(sum(frames), rel=0.01, abs=2_000)
 
 
+def test_compilations_of_a_backward_are_no_time_of_its_nodes():
+    scene = recordings.compiled()
+    compiles = [s for s in scene.spans if s.kind == "compile" and not s.depth]
+    nodes = [s for s in scene.spans if s.kind == "node"]
+    inside = sum(
+        c.end_ns - c.start_ns
+        for c in compiles
+        if any(n.start_ns <= c.start_ns and c.end_ns <= n.end_ns for n in nodes)
+    )
+    assert inside > 0
+    whole = sum(s.end_ns - s.start_ns for s in nodes if not s.depth)
+    backward = [row.ns for row in scene.call_times if row.phase == "backward"]
+    assert sum(backward) <= whole - inside
+
+
 def test_user_lines_have_what_they_call():
     scene = train(2, checkpointed=True)._scene
     saved, _ = inclusive(scene, ((c.call, c.nbytes) for c in scene.counted_storages))

@@ -8,6 +8,7 @@ import pytest
 from make_log import backward, backward_ended, make_log, op
 
 from autogradviz.analysis import Analysis
+from autogradviz.analysis.flame_graph import self_times
 from autogradviz.analysis.idle_time import busy_time, find_idle
 from autogradviz.analysis.phase_times import measure_phases
 
@@ -31,3 +32,11 @@ def test_idle_time_is_in_no_phase():
     busy = busy_time(analysis)
     assert [busy(time) for time in (500, 1000, 1050, 1500, 2000, 2300)] == [0, 0, 50, 100, 100, 400]
     assert measure_phases(analysis).forward_ns == 400
+
+
+@pytest.mark.parametrize(("state", "self_ns"), [("failed", 0), ("ran", 9_900)])
+def test_idle_time_after_a_failure_is_no_time_of_the_node(state, self_ns):
+    analysis = recording(state=state)
+    span = SimpleNamespace(kind="node", thread=0, start_ns=100, end_ns=10_000)
+    analysis.timeline = SimpleNamespace(spans=[span])
+    assert list(self_times(analysis)) == [(span, self_ns)]

@@ -2,7 +2,10 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { timeBound } from "../../assets/viewer/scene/colors.js";
+import { callCosts } from "../../assets/viewer/scene/source_line_costs.js";
 import { isHeldAt, peakIn, stepAt } from "../../assets/viewer/scene/steps.js";
+import { figuresOf } from "../../assets/viewer/shell/step_switch.js";
 import { compareSteps } from "../../assets/viewer/views/compare/two_step_rows.js";
 
 const STEPS = [
@@ -90,4 +93,49 @@ test("two steps are compared by module and line; numbered modules are merged", (
     ({ merged, module }) => !merged && module === "net.h.1",
   );
   assert.equal(added.status, "added");
+});
+
+test("a storage that both steps save counts in both", () => {
+  const shared = storage(8, [1, 9, 11, 19]);
+  const scene = {
+    steps: STEPS,
+    nodes: [],
+    spans: [],
+    call_frames: [],
+    call_times: [],
+    counted_storages: [shared, storage(2, [1, 15])],
+    summary: { older_nbytes: 0 },
+  };
+  const [total] = compareSteps({ scene, source: new Map() }, 0, 1);
+  assert.deepEqual(total.saved, [10, 8]);
+  const savedIn = (step) => callCosts(scene, step).total[0];
+  assert.deepEqual([savedIn(0), savedIn(1), savedIn(-1)], [10, 8, 10]);
+});
+
+test("times of one step are never a difference", () => {
+  const rows = (count) => [
+    { kind: "total", time_ns: [900, 900] },
+    { kind: "phase", steps: [count, count] },
+  ];
+  assert.equal(timeBound(rows(1))([100, 900]), false);
+  assert.equal(timeBound(rows(3))([100, 900]), true);
+});
+
+test("the header has all idle time but that of older steps", () => {
+  const idle = (number) =>
+    figuresOf({
+      scene: {
+        steps: [{ number, start_ns: 0, end_ns: 1_000 }],
+        spans: [],
+        summary: {
+          peak_nbytes: 0,
+          older_nbytes: 0,
+          end_ns: 1_000,
+          idle_ns: [0, 300, 500, 600],
+        },
+      },
+      step: -1,
+    }).at(-1);
+  assert.deepEqual(idle(0), ["400 ns", " idle"]);
+  assert.deepEqual(idle(7), ["100 ns", " idle"]);
 });

@@ -75,14 +75,24 @@ const TIME_FACTOR = 1.5;
 /** So may those that differ by less than this share of the time of a whole recording. */
 const TIME_SHARE = 0.02;
 
+/** Recorded steps from which on the percentage of a time says something. */
+const MANY_STEPS = 3;
+
+/** @param {import("../types.js").SceneComparisonRow[]} rows of a comparison */
+export const isMeasured = (rows) => {
+  const phases = [...rows].filter(({ kind }) => kind === "phase");
+  return phases.length > 0 && phases.every(({ steps }) => Math.min(...steps) >= MANY_STEPS);
+};
+
 /**
  * Return a function that tells whether the self times of a line differ by more than they vary from
  * run to run. A ratio alone is not enough: a line of a few microseconds easily takes twice as long.
  *
  * @param {import("../types.js").SceneComparisonRow[]} rows of a comparison
- * @returns {(times: number[]) => boolean}
+ * @returns {(times: number[]) => boolean} always false if too few steps were recorded
  */
 export function timeBound(rows) {
+  if (!isMeasured(rows)) return () => false;
   const total = rows.find(({ kind }) => kind === "total");
   const floor = TIME_SHARE * Math.max(0, ...(total?.time_ns ?? []));
   return (times) => {

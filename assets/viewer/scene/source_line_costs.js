@@ -6,7 +6,7 @@
  * for each of `COLUMNS`. The outermost lines and what has no line add up to the total.
  */
 
-import { inStep, stepAt, stepOfNode } from "./steps.js";
+import { inStep, isSavedIn, stepOfNode } from "./steps.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {number[]} Cost by `COLUMNS` */
@@ -77,8 +77,9 @@ export function callCosts(scene, step = -1) {
     /** @type {number} */ at,
     /** @type {number} */ value,
   ) => ((own[frame] ?? unknown)[at] += value);
-  for (const { call, nbytes, recomputed, at_peak, holds } of scene.counted_storages) {
-    if (!inStep(step, () => stepAt(scene, holds[0]))) continue;
+  for (const storage of scene.counted_storages) {
+    if (!isSavedIn(scene, storage, step)) continue;
+    const { call, nbytes, recomputed, at_peak } = storage;
     add(call, recomputed ? 2 : 0, nbytes);
     if (at_peak) add(call, 1, nbytes);
   }

@@ -32,6 +32,15 @@ export function stepOfNode(scene, node) {
 export const inStep = (step, own) => step < 0 || own() === step;
 
 /**
+ * @param {Scene} scene
+ * @param {{holds: number[]}} storage
+ * @param {number} step index, -1 for all
+ * @returns {boolean} whether a step saved a storage; what several steps save counts in each
+ */
+export const isSavedIn = (scene, { holds }, step) =>
+  step < 0 || holds.some((start, at) => at % 2 === 0 && stepAt(scene, start) === step);
+
+/**
  * Return the peak of what saved tensors held in a range.
  *
  * @param {Scene} scene

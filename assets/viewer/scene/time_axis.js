@@ -121,6 +121,15 @@ export function idleTimes(scene) {
   return parts;
 }
 
+/**
+ * Return the time until which older steps ran of which no event was kept: it is not idle.
+ *
+ * @param {import("../types.js").Scene} scene
+ * @returns {number} nanoseconds, 0 without such steps
+ */
+export const olderSteps = ({ steps, summary: { idle_ns: idle = [] } }) =>
+  steps[0]?.number > 0 && idle[0] === 0 ? idle[1] : 0;
+
 /** @type {WeakMap<import("./scene_index.js").SceneIndex, TimeAxis>} */
 const eventAxes = new WeakMap();
 

@@ -3,7 +3,7 @@
 
 import { h, listen } from "../dom.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../scene/format.js";
-import { compileTimes, idleTimes, overlapOf } from "../scene/time_axis.js";
+import { compileTimes, idleTimes, olderSteps, overlapOf } from "../scene/time_axis.js";
 import { peakIn, stepOfNode } from "../scene/steps.js";
 
 /** @typedef {import("../store.js").Store} Store */
@@ -58,13 +58,11 @@ export function figuresOf({ scene, step }) {
 function durations(scene, start, end) {
   const idle = idleTimes(scene);
   const active = end - start - overlapOf(idle, start, end);
-  // Before the first op and after the last one, the program did something else.
-  const waits = idle.filter(([from, to]) => from > 0 && to < scene.summary.end_ns);
   /** @type {[nanoseconds: number, rest: string][]} */
   const times = [
     [active, " active"],
     [overlapOf(compileTimes(scene), start, end), " of it compiling"],
-    [overlapOf(waits, start, end), " idle"],
+    [overlapOf(idle, Math.max(start, olderSteps(scene)), end), " idle"],
   ];
   return times.filter(([ns], at) => !at || ns).map(([ns, rest]) => [formatDuration(ns), rest]);
 }

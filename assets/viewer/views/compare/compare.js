@@ -2,7 +2,7 @@
 /** Two recordings: totals, a table of modules and lines, findings and other differences. */
 
 import { choice, h } from "../../dom.js";
-import { timeBound } from "../../scene/colors.js";
+import { isMeasured, timeBound } from "../../scene/colors.js";
 import {
   cutText,
   formatBytes,
@@ -14,7 +14,7 @@ import {
 
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panel.js";
-import { isMeasured, makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.js";
+import { makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -108,6 +108,7 @@ export function rowsPanel(table, show) {
   const rows = [...table];
   const body = h("tbody");
   const count = h("span", "agv-muted");
+  let counted = "";
   const isSlower = timeBound(rows);
   const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
   const head = normed ? HEAD : HEAD.slice(0, -1);
@@ -127,12 +128,13 @@ export function rowsPanel(table, show) {
     );
     const lines = all.filter((row) => row.kind === "line");
     const different = lines.filter((row) => row.status !== "same");
-    count.textContent = [
+    counted = [
       `${formatCount(different.length)} of ${plural(lines.length, "row")} of lines differ`,
       cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
     ]
       .filter(Boolean)
       .join(" · ");
+    count.textContent = counted;
   };
   const choose = (/** @type {string} */ name) => {
     if (name === "changes" || name === "all") changes = name === "changes";
@@ -153,6 +155,8 @@ export function rowsPanel(table, show) {
     const isTable = name !== "lines";
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
     if (source) source.hidden = isTable;
+    const own = (source?.childElementCount ?? 0) / 2;
+    count.textContent = isTable ? counted : `${plural(own, "line")}, the largest difference first`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const turns = source ? [choice(["lines", "modules and lines"], "lines", turn)] : [];

@@ -7,6 +7,7 @@
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { h } from "../../dom.js";
+import { isMeasured } from "../../scene/colors.js";
 import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
 import { heldPoints, paintHeld } from "./held_overlay.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
@@ -82,8 +83,8 @@ export function makeFolds(palette) {
     shown = sides;
     element.hidden = !sides.some(({ fold }) => fold >= 0);
     const [first, second] = sides.map(({ title }) => title);
-    const lines = second ? ` · dashed: ${first}, solid: ${second}` : "";
-    heldTitle.replaceChildren(h("b", "", "Held over the step"), lines);
+    const lines = second ? ` · dashed ${first}, solid ${second}` : "";
+    heldTitle.replaceChildren(h("b", "", "Held"), lines);
     sides.forEach(({ title, scene, fold: at, step }, place) => {
       const fold = scene.folds[at];
       const own = step < 0 && scene.folds.length === 1 ? "" : " for its largest backward";
@@ -96,9 +97,6 @@ export function makeFolds(palette) {
   };
   return { element, show };
 }
-
-/** Recorded steps from which on the percentage of a time says something. */
-export const MANY_STEPS = 3;
 
 /**
  * Return sentences on two recordings: what the change did, and until where they ran the same ops.
@@ -134,10 +132,6 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
 
 /** @param {string} text */
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-
-/** @param {Row[]} phases */
-export const isMeasured = (phases) =>
-  phases.length > 0 && phases.every(({ steps }) => Math.min(...steps) >= MANY_STEPS);
 
 /**
  * @param {Row[]} rows
@@ -245,12 +239,18 @@ export function sourceColumns(rows) {
       line.sums.set(name, [sum[0] + pair[0], sum[1] + pair[1]]);
     }
   }
+  const isNew = (/** @type {{lines: number[]}} */ { lines: [first, second] }) => !first !== !second;
+  const bytes = (/** @type {{sums: Map<string, number[]>}} */ { sums }) =>
+    [...sums].reduce(
+      (sum, [name, [before, after]]) => sum + (name === "nodes" ? 0 : Math.abs(after - before)),
+      0,
+    );
+  // What only one of them has is the cause, if there is one.
   const differing = [...lines.values()]
     .filter(
-      ({ lines: [first, second], sums }) =>
-        !first !== !second || [...sums.values()].some(([before, after]) => before !== after),
+      (line) => isNew(line) || [...line.sums.values()].some(([before, after]) => before !== after),
     )
-    .sort((a, b) => (a.lines[1] || a.lines[0]) - (b.lines[1] || b.lines[0]));
+    .sort((a, b) => Number(isNew(b)) - Number(isNew(a)) || bytes(b) - bytes(a));
   const cell = (
     /** @type {typeof differing[number]} */ { label, lines: numbers, sums },
     /** @type {0 | 1} */ side,
@@ -263,16 +263,14 @@ export function sourceColumns(rows) {
           : `${name} ${formatBytes(pair[side])}`,
       );
     const isThere = numbers[side] > 0;
+    const isOnly = isThere && !numbers[1 - side];
+    if (isOnly) values.unshift(side ? "new" : "removed");
     return h(
       "div",
-      `agv-two-line ${isThere ? (numbers[1 - side] ? "" : "agv-two-only") : "agv-absent"}`,
+      `agv-two-line ${isThere ? (isOnly ? "agv-two-only" : "") : "agv-absent"}`,
       h("span", "agv-muted", isThere ? String(numbers[side]) : ""),
       h("code", { text: isThere ? label : "", title: label }),
-      h(
-        "span",
-        "agv-two-value",
-        isThere ? values.join(" · ") || (numbers[1 - side] ? "nothing" : "only here") : "",
-      ),
+      h("span", "agv-two-value", isThere ? values.join(" · ") || "nothing" : ""),
     );
   };
   if (!differing.length) return null;

@@ -2,7 +2,7 @@
 /** Rows of a comparison of two steps: totals, modules and lines. */
 
 import { overlapOf } from "../../scene/time_axis.js";
-import { peakIn, stepAt, stepOfNode } from "../../scene/steps.js";
+import { isSavedIn, peakIn, stepAt, stepOfNode } from "../../scene/steps.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
@@ -62,11 +62,12 @@ export function compareSteps({ scene, source }, before, after) {
     }
   }
   for (const storage of scene.counted_storages) {
-    const side = sideOf(stepAt(scene, storage.holds[0]));
-    if (side < 0) continue;
-    for (const row of [total, ...rowsOf(storage.module, storage)]) {
-      row[storage.recomputed ? "recomputed" : "saved"][side] += storage.nbytes;
-    }
+    [before, after].forEach((step, side) => {
+      if (!isSavedIn(scene, storage, step)) return;
+      for (const row of [total, ...rowsOf(storage.module, storage)]) {
+        row[storage.recomputed ? "recomputed" : "saved"][side] += storage.nbytes;
+      }
+    });
   }
   const peakOf = (/** @type {number} */ step) =>
     peakIn(scene, scene.steps[step]).nbytes + scene.summary.older_nbytes;

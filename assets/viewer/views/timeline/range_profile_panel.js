@@ -5,6 +5,7 @@ import { choice, h, propertyList, section } from "../../dom.js";
 import { cutText, formatBytes, formatCount, formatDuration } from "../../scene/format.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
+import { olderSteps } from "../../scene/time_axis.js";
 import { betweenOps, PHASE_MEANINGS, phaseTimes, timeSentence } from "../../scene/phase_times.js";
 
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
@@ -181,10 +182,7 @@ export class RangeProfilePanel {
       h("td", "agv-right", formatDuration(times.active)),
       h("td"),
     );
-    // Older steps, of which no event was kept, ran before the first one that is here.
-    const { steps, summary } = this.store.scene;
-    const older = steps[0]?.number > 0 && summary.idle_ns[0] === 0 ? summary.idle_ns[1] : 0;
-    const notKept = Math.max(0, Math.min(older, end) - start);
+    const notKept = Math.max(0, Math.min(olderSteps(scene), end) - start);
     const waited = times.idle - notKept;
     const idle = [
       notKept > 0 && `of it ${formatDuration(notKept)} in older steps that were not kept`,
