@@ -163,7 +163,7 @@ def test_each_number_of_a_comparison_has_its_name(open_page, traces, tmp_path, w
     assert all(name.is_visible() for name in names.all())
     shown = page.locator(".agv-two-line").count() // 2
     heading = page.locator(".agv-compare .agv-panel-table .agv-view-head").text_content()
-    assert f"{shown} lines, the largest difference first" in heading
+    assert f"{shown} lines, largest first" in heading
 
 
 @pytest.mark.parametrize("width", [680, 360])
@@ -306,7 +306,7 @@ def test_steps_are_compared_with_their_folds(open_page):
     page = stage.page
     assert "in both steps" in page.text_content(".agv-difference")
     *titles, held = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
-    assert held.startswith("Held over the step")
+    assert held.startswith("Held")
     for at, title in enumerate(titles):
         step = len(scene.steps) - 2 + at
         own = [fold.peak_nbytes for fold in scene.folds if fold.step == step and fold.drawn]

@@ -62,6 +62,10 @@ def test_source_view_displays_the_bytes_of_each_line(open_page, name):
         sums[2 if each.recomputed else 0] += each.nbytes
         sums[1] += each.nbytes * each.at_peak
     stage.show("source")
+    best = max(lines, key=lambda line: lines[line][1] if line else 0)
+    sentence = stage.page.text_content(".agv-source-page .agv-sentence")
+    assert f":{best} holds most at the peak, " in sentence
+    assert " takes most time, " in sentence
     stage.page.click(".agv-source-page .agv-choice >> text=itself")
     shown = {}
     for row in stage.page.locator(".agv-source-line[data-line]").all():

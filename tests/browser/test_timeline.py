@@ -124,6 +124,7 @@ def test_timeline_sums_the_recording_and_a_selected_range(timeline, picture):
     scene = without_idle(recordings.checkpointed())
     for theme in ("light", "dark"):
         stage = timeline(scene, color_scheme=theme)
+        stage.page.click(".agv-panel-profile .agv-choice >> text='node'")
         phases = {row[1] for row in sum_rows(stage)}
         assert phases - {"outside"} == {"forward", "backward", "recompute", "accumulate"}
         counts = {row[0]: int(row[3]) for row in sum_rows(stage) if row[1] == "accumulate"}
@@ -149,10 +150,21 @@ def test_timeline_sums_the_recording_and_a_selected_range(timeline, picture):
 
 def test_sums_can_be_grouped_by_module_and_line(timeline):
     stage = timeline(recordings.plain())
+    first = next(row for row in sum_rows(stage) if row[0].startswith("recordings.py:"))
+    sentence = stage.page.locator(".agv-timeline .agv-sentence")
+    assert sentence.text_content().startswith(f"{first[0]} takes ")
     stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
     assert "blocks.0.up" in {row[0] for row in sum_rows(stage)}
-    stage.page.click(".agv-panel-profile .agv-choice >> text='line'")
-    assert any(row[0].startswith("recordings.py:") for row in sum_rows(stage))
+    sentence.get_by_role("button").click()
+    chosen = stage.page.locator(".agv-chosen-line")
+    assert chosen.locator(".agv-source-number").text_content() == first[0].split(":")[1]
+    assert chosen.locator("code").text_content().strip() == first[1]
+
+
+def test_time_view_of_a_failing_step_says_when_backward_stopped(timeline):
+    stage = timeline(recordings.failing())
+    sentence = stage.page.text_content(".agv-timeline .agv-sentence")
+    assert sentence.startswith("Backward stopped after ")
 
 
 def zoom_pan_and_return(stage):
@@ -177,6 +189,7 @@ def test_wasd_keys_zoom_and_pan(timeline):
 
 def test_nested_backward_has_a_separate_track(timeline, picture):
     stage = timeline(recordings.reentrant())
+    stage.page.click(".agv-panel-profile .agv-choice >> text='node'")
     label = stage.page.evaluate(
         "[...document.querySelectorAll('.agv-panel-profile td')].map((e) => e.textContent)"
     )

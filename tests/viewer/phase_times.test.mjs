@@ -89,3 +89,23 @@ test("the sentence names the longest phase first", () => {
       "optimizer 11 %, outside 22 %.",
   );
 });
+
+test("compilation is no time of a phase in the sentence", () => {
+  const phase = (name, total, compiled) => ({ name, total, compiled });
+  const found = {
+    active: 100,
+    phases: [
+      phase("forward", 90, 85),
+      phase("backward", 10, 4),
+      phase("outside", 0, 0),
+    ],
+  };
+  assert.equal(
+    timeSentence(found),
+    "Compiling takes 89 % of 100 ns; backward 6 %, forward 5 %.",
+  );
+  assert.equal(
+    timeSentence(found, "net.py:3 takes 5 %"),
+    "net.py:3 takes 5 % of 100 ns; compiling 89 %, backward 6 %, forward 5 %.",
+  );
+});

@@ -80,3 +80,36 @@ test("a recomputation is no time of the node that triggered it", () => {
   assert.equal(recomputedByNode({ spans }, node), 300);
   assert.equal(selfTimes([node], { spans }).MulBackward0, 200);
 });
+
+test("a line has all its ops, also those without a node, with its nodes", () => {
+  const frames = [
+    { filename: "gpt.py", lineno: 24 },
+    { filename: "gpt.py", lineno: 36 },
+  ];
+  const time = (origin, phase, ns, step = 0) => ({
+    ...{ call: origin, origin, phase, ns, step, count: 1 },
+  });
+  const scene = {
+    nodes: [{ ...NODE, ...frames[1], module: "mlp", runs_ns: [], index: 0 }],
+    spans: [],
+    summary: { idle_ns: [] },
+    call_frames: frames,
+    call_times: [
+      time(1, "forward", 40),
+      time(1, "backward", 124),
+      time(0, "forward", 68),
+      time(0, "backward", 112),
+      time(-1, "backward", 5, 1),
+    ],
+  };
+  const rows = (step) =>
+    profileRange({ scene, end: 1_000 }, [0, 1_000], "line", step).map(
+      ({ label, time, parts, node }) => [label, time, parts, node],
+    );
+  assert.deepEqual(rows(-1), [
+    ["gpt.py:24", 180, { forward: 68, backward: 112 }, -1],
+    ["gpt.py:36", 164, { forward: 40, backward: 124 }, 0],
+    ["no line", 5, { backward: 5 }, -1],
+  ]);
+  assert.deepEqual(rows(1), [["no line", 5, { backward: 5 }, -1]]);
+});

@@ -268,5 +268,5 @@ export function hueOfSpan(palette, kind) {
   if (kind === "backward" || kind === "node") return palette.backward;
   if (kind === "recompute") return palette.recompute;
   if (kind === "buffer" || kind === "buffers") return palette.text2;
-  return kind === "optimizer" || kind === "accumulate" ? palette.leaf : palette.text2;
+  return ["optimizer", "accumulate", "gradients"].includes(kind) ? palette.leaf : palette.text2;
 }

@@ -31,7 +31,6 @@ export const PHASE_MEANINGS = /** @type {[word: string, meaning: string][]} */ (
   ["optimizer", "the ops of optimizer steps, with Python between ops"],
   ["outside", "before, between and after these: data, initialization, changes by hand"],
   ["between ops", "Python, PyTorch's engine and other code while no op and no node runs"],
-  ["idle", "longer intervals in which no op and no node ran; no other number contains them"],
 ]);
 
 /** In the order in which a time with several belongs to one. */
@@ -101,26 +100,45 @@ export const betweenOps = ({ total, ops, recomputed, compiled }) =>
   ops === null ? 0 : Math.max(0, total - ops - recomputed - compiled);
 
 /**
+ * @param {number} ns
+ * @param {number} whole
+ * @returns {string} "12 %", "<1 %"
+ */
+export function shareText(ns, whole) {
+  const percent = Math.round((100 * ns) / (whole || 1));
+  return ns > 0 && !percent ? "<1 %" : `${percent} %`;
+}
+
+/**
  * Return sentences that say where the time goes.
  *
  * @param {PhaseTimes} times
+ * @param {string} [lead] what takes most: "Line 24 takes 25 %"
  * @returns {string}
  */
-export function timeSentence({ active, phases }) {
-  const share = (/** @type {number} */ ns) => {
-    const percent = Math.round((100 * ns) / (active || 1));
-    return ns > 0 && !percent ? "<1 %" : `${percent} %`;
-  };
-  const [first, ...others] = phases
-    .filter(({ name, total }) => total > 0 && name !== "outside")
-    .sort((a, b) => b.total - a.total);
-  if (!first) return `Nothing of a forward or backward ran in ${formatDuration(active)}.`;
-  const name = first.name === "optimizer" ? "The optimizer" : capitalized(first.name);
-  const again = (/** @type {PhaseTime} */ { recomputed }) =>
-    recomputed ? `, ${formatDuration(recomputed)} of it to recompute checkpoints` : "";
-  let text = `${name} takes ${share(first.total)} of ${formatDuration(active)}${again(first)}`;
-  const rest = others.map((each) => `${each.name} ${share(each.total)}${again(each)}`);
-  const outside = phases.find(({ name }) => name === "outside")?.total ?? 0;
+export function timeSentence({ active, phases }, lead = "") {
+  const share = (/** @type {number} */ ns) => shareText(ns, active);
+  const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
+  /** @type {[name: string, ns: number, again: number][]} */
+  const parts = phases.map(({ name, total, compiled, recomputed }) => [
+    name,
+    total - compiled,
+    recomputed,
+  ]);
+  const others = [...parts, /** @type {typeof parts[number]} */ (["compiling", compiling, 0])]
+    .filter(([name, ns]) => ns > 0 && name !== "outside")
+    .sort((a, b) => b[1] - a[1]);
+  if (!others.length) return `Nothing of a forward or backward ran in ${formatDuration(active)}.`;
+  const again = (/** @type {number} */ ns) =>
+    ns ? `, ${formatDuration(ns)} of it to recompute checkpoints` : "";
+  let text = `${lead} of ${formatDuration(active)}`;
+  if (!lead) {
+    const [[name, ns, recomputed]] = others.splice(0, 1);
+    const subject = name === "optimizer" ? "The optimizer" : capitalized(name);
+    text = `${subject} takes ${share(ns)}${text}${again(recomputed)}`;
+  }
+  const rest = others.map(([name, ns, recomputed]) => `${name} ${share(ns)}${again(recomputed)}`);
+  const [, outside] = parts.find(([name]) => name === "outside") ?? ["", 0];
   if (outside > active / 200) rest.push(`outside ${share(outside)}`);
   return rest.length ? `${text}; ${rest.join(", ")}.` : `${text}.`;
 }

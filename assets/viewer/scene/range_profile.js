@@ -1,22 +1,23 @@
 // @ts-check
-/** Time and released memory of a range of the recording, summed by node, module or line. */
+/** Time of a range of the recording, summed by node, module or line. */
 
-import { releasedIn } from "./saved_bytes.js";
 import { formatPlace } from "./format.js";
 import { compileTimes, idleTimes, overlapOf } from "./time_axis.js";
 
 /** @typedef {"node" | "module" | "line"} Grouping */
 /** @typedef {[start: number, end: number]} TimeRange nanoseconds */
-/** @typedef {"forward" | "compile" | "backward" | "accumulate" | "recompute" | "optimizer"} Phase */
+/** @typedef {"forward" | "compile" | "backward" | "accumulate" | "recompute" | "optimizer" | "outside"} Phase */
 
 /**
  * @typedef {object} ProfileRow
  * @property {string} label
- * @property {Phase} phase
+ * @property {Phase} phase the first one
+ * @property {Record<string, number>} parts of the time, by phase: only lines have several
+ * @property {string} filename of a line, "" for other rows
+ * @property {number} lineno
  * @property {Set<string>} modules
  * @property {number} count
  * @property {number} time self time within the range, nanoseconds
- * @property {number} released bytes released within the range
  * @property {number} node index of the first one, -1
  */
 
@@ -43,33 +44,44 @@ export function recomputedByNode({ spans }, { runs_ns: runs }) {
  * Profile forward ops, compilations, backward nodes, recomputations and optimizer steps.
  *
  * The self time of a node excludes the recomputations and compilations that it triggered. A node
- * that failed has no end; idle time after its start is not its time.
+ * that failed has no end; idle time after its start is not its time. Lines of the recording or of a
+ * step have all their ops, as in the source view; of another range, those of nodes.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {TimeRange} range
  * @param {Grouping} grouping
+ * @param {number} [step] index of the step that is the range, -1 for the recording
  * @returns {ProfileRow[]} the longest first
  */
-export function profileRange({ scene, end: last }, [start, end], grouping) {
+export function profileRange({ scene, end: last }, [start, end], grouping, step) {
   /** @type {Map<string, ProfileRow>} */
   const rows = new Map();
-  const add = (
-    /** @type {string} */ label,
+  const rowOf = (
+    /** @type {string} */ name,
     /** @type {Phase} */ phase,
-    /** @type {string} */ module,
-    /** @type {number} */ time,
-    /** @type {number} */ node,
+    /** @type {Partial<import("../types.js").SceneNode>} */ source = {},
   ) => {
-    const key = `${phase}|${label}`;
-    let row = rows.get(key);
-    if (!row) {
-      row = { label, phase, modules: new Set(), count: 0, time: 0, released: 0, node };
-      rows.set(key, row);
-    }
-    row.count += 1;
-    row.time += time;
+    const { index = -1, module = "", filename = "", lineno = 0 } = source;
+    const isLine = grouping === "line" && filename;
+    const label = isLine ? formatPlace(filename, lineno) : name;
+    const key = isLine ? `${lineno} ${filename}` : `${phase}|${name}`;
+    const nothing = { modules: new Set(), parts: {}, count: 0, time: 0 };
+    const line = isLine ? { filename, lineno } : { filename: "", lineno: 0 };
+    const row = rows.get(key) ?? { label, phase, node: index, ...line, ...nothing };
+    rows.set(key, row);
+    if (row.node < 0) row.node = index;
     if (module) row.modules.add(module);
     return row;
+  };
+  const add = (
+    /** @type {ProfileRow} */ row,
+    /** @type {Phase} */ phase,
+    /** @type {number} */ time,
+    count = 1,
+  ) => {
+    row.count += count;
+    row.time += time;
+    row.parts[phase] = (row.parts[phase] ?? 0) + time;
   };
   const overlap = (/** @type {number} */ from, /** @type {number} */ to) =>
     Math.max(0, Math.min(to, end) - Math.max(from, start));
@@ -89,20 +101,24 @@ export function profileRange({ scene, end: last }, [start, end], grouping) {
   const groupName = (
     /** @type {import("../types.js").SceneNode} */ node,
     /** @type {string} */ name,
-  ) =>
-    ({
-      node: name,
-      module: node.module || "no module",
-      line: formatPlace(node.filename, node.lineno) || "no line",
-    })[grouping];
+  ) => ({ node: name, module: node.module || "no module", line: "no line" })[grouping];
+  const byCalls = grouping === "line" && step !== undefined;
+  for (const row of byCalls ? scene.call_times : []) {
+    if (Number(step) >= 0 && row.step !== step) continue;
+    const phase = /** @type {Phase} */ (row.phase);
+    add(rowOf("no line", phase, scene.call_frames[row.origin]), phase, row.ns, row.count);
+  }
   for (const node of scene.nodes) {
+    if (byCalls) {
+      // Its times are in those of calls.
+      if (rows.has(`${node.lineno} ${node.filename}`)) rowOf("", "forward", node);
+      continue;
+    }
     const time = overlap(node.born_ns, node.born_ns + node.forward_ns);
     if (node.born_ns >= 0 && time) {
-      add(groupName(node, node.op || node.name), "forward", node.module, time, node.index);
+      add(rowOf(groupName(node, node.op || node.name), "forward", node), "forward", time);
     }
-  }
-  // The runs of drawn nodes are complete; of their spans, the shortest may be left out.
-  for (const node of scene.nodes) {
+    // The runs of drawn nodes are complete; of their spans, the shortest may be left out.
     const runs = node.runs_ns;
     for (let at = 0; at < runs.length; at += 2) {
       const until = runs[at + 1] < 0 ? last : runs[at + 1];
@@ -110,33 +126,22 @@ export function profileRange({ scene, end: last }, [start, end], grouping) {
       if (!time) continue;
       const idle = runs[at + 1] < 0 ? inRange(idleTimes(scene), runs[at], until) : 0;
       const selfTime = time - recomputeTime(runs[at], until) - compileTime(runs[at], until) - idle;
-      add(groupName(node, node.name), "backward", node.module, selfTime, node.index);
+      add(rowOf(groupName(node, node.name), "backward", node), "backward", selfTime);
     }
   }
-  for (const span of scene.spans) {
-    const time = overlap(span.start_ns, span.end_ns);
-    if (!time) continue;
-    if (span.kind === "node") {
-      if (span.ref >= 0) continue;
-      const phase = span.label.endsWith("AccumulateGrad") ? "accumulate" : "backward";
-      const inner =
-        recomputeTime(span.start_ns, span.end_ns) + compileTime(span.start_ns, span.end_ns);
-      add(span.label, phase, "", time - inner, -1);
-    } else if (span.kind === "recompute" && !span.depth) {
-      add(`${span.label || "region"}, recomputed`, "recompute", span.label, time, -1);
-    } else if (span.kind === "optimizer") {
-      const inner = compileTime(span.start_ns, span.end_ns);
-      add("optimizer", "optimizer", "", time - inner, -1);
-    } else if (span.kind === "compile" && !span.depth) {
-      add(span.label, "compile", "", time, -1);
-    }
-  }
-  for (const { node: index, nbytes } of releasedIn(scene, [start, end])) {
-    const node = scene.nodes[index];
-    const label = node ? groupName(node, node.name) : "other";
-    const row =
-      rows.get(`backward|${label}`) ?? add(label, "backward", node?.module ?? "", 0, index);
-    row.released += nbytes;
+  for (const { kind, label, depth, ref, start_ns, end_ns } of scene.spans) {
+    const time = overlap(start_ns, end_ns);
+    const isPart = depth && (kind === "recompute" || kind === "compile");
+    if (!time || isPart || (byCalls && kind !== "compile")) continue;
+    const self = time - compileTime(start_ns, end_ns);
+    if (kind === "node" && ref < 0) {
+      const phase = label.endsWith("AccumulateGrad") ? "accumulate" : "backward";
+      add(rowOf(label, phase), phase, self - recomputeTime(start_ns, end_ns));
+    } else if (kind === "recompute") {
+      const row = rowOf(`${label || "region"}, recomputed`, kind, { module: label });
+      add(row, kind, time);
+    } else if (kind === "optimizer") add(rowOf(kind, kind), kind, self);
+    else if (kind === "compile") add(rowOf(label, kind), kind, time);
   }
   return [...rows.values()].sort((a, b) => b.time - a.time);
 }

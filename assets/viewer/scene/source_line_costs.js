@@ -11,22 +11,12 @@ import { inStep, isSavedIn, stepOfNode } from "./steps.js";
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {number[]} Cost by `COLUMNS` */
 
-export const COLUMNS = [
-  "saved",
-  "held at peak",
-  "recomputed",
-  "time in ops",
-  "in its nodes",
-  "nodes",
-];
+export const COLUMNS = ["saved", "held at peak", "recomputed", "forward", "backward", "nodes"];
 
 /** The definitions of those that are not in all views. */
 export const COST_DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
-  [
-    "time in ops",
-    "of the ops that a line runs; of loss.backward(), of all nodes that backward runs",
-  ],
-  ["in its nodes", "of the nodes that compute gradients of a line, while backward runs"],
+  ["forward, of a line", "of the ops that it runs, those of optimizers included"],
+  ["backward, of a line", "of the nodes that compute its gradients, and of its recomputation"],
 ]);
 
 /**
@@ -85,8 +75,7 @@ export function callCosts(scene, step = -1) {
   }
   for (const row of scene.call_times) {
     if (!inStep(step, () => row.step)) continue;
-    add(row.call, 3, row.ns);
-    if (row.phase === "backward") add(row.origin, 4, row.ns);
+    add(row.origin, row.phase === "backward" || row.phase === "recompute" ? 4 : 3, row.ns);
   }
   for (const node of scene.nodes) {
     if (inStep(step, () => stepOfNode(scene, node))) add(node.call, 5, 1);
@@ -165,7 +154,7 @@ export function callees(scene, { whole }, part) {
 }
 
 /**
- * Return all lines with what they cost themselves, for `callers`.
+ * Return all lines with what they cost themselves.
  *
  * @param {Scene} scene
  * @param {CallCosts} costs
@@ -176,23 +165,6 @@ export function ownParts(scene, { own, unknown }) {
   const parts = new Map();
   scene.call_frames.forEach((frame, at) => addPart(parts, frame, at, own[at]));
   if (unknown.some(Boolean)) addPart(parts, { filename: "", lineno: 0 }, -1, unknown);
-  return sorted(parts);
-}
-
-/**
- * Return the lines that called lines, with what the latter cost; those parts add up.
- *
- * @param {Scene} scene
- * @param {Part} part
- * @returns {Part[]} the most expensive first
- */
-export function callers({ call_frames }, part) {
-  /** @type {Map<string, Part>} */
-  const parts = new Map();
-  for (const [frame, cost] of part.frames) {
-    const parent = call_frames[frame]?.parent ?? -1;
-    if (parent >= 0) addPart(parts, call_frames[parent], parent, cost);
-  }
   return sorted(parts);
 }
 

@@ -1,7 +1,18 @@
 // @ts-check
 /** Panels and tables of the views. */
 
-import { h } from "../dom.js";
+import { button, h } from "../dom.js";
+import { formatPlace } from "../scene/format.js";
+
+/**
+ * @param {import("../store.js").Store} store
+ * @param {{filename: string, lineno: number}} line
+ * @returns {HTMLElement} its place, which shows it in the source view
+ */
+export function lineLink(store, { filename, lineno }) {
+  const place = formatPlace(filename, lineno);
+  return button(`Show ${place}`, "agv-link", () => store.showLine(filename, lineno), place);
+}
 
 /**
  * @param {"wide" | "table" | "side"} place in the grid of the view

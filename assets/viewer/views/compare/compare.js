@@ -20,8 +20,6 @@ import { makeFolds, sentencesOfRuns, sideOf, sourceColumns } from "./difference.
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
 const MAX_ROWS = 500;
-/** Two values with more letters are written below each other. */
-const MAX_PAIR = 36;
 const HEAD = ["", "module or line", "nodes", "saved", "recomputed", "time in ops", "gradient norm"];
 
 /** @type {Record<string, [mark: string, color: string, meaning: string]>} */
@@ -156,7 +154,7 @@ export function rowsPanel(table, show) {
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
     if (source) source.hidden = isTable;
     const own = (source?.childElementCount ?? 0) / 2;
-    count.textContent = isTable ? counted : `${plural(own, "line")}, the largest difference first`;
+    count.textContent = isTable ? counted : `${plural(own, "line")}, largest first`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const turns = source ? [choice(["lines", "modules and lines"], "lines", turn)] : [];
@@ -325,21 +323,6 @@ function pairCell(pair, format, emphasized = true) {
 }
 
 /**
- * Return two values on one line, or long ones below each other.
- *
- * @param {string} before "" for a difference without values
- * @param {string} after
- * @returns {HTMLElement[]}
- */
-function difference(before, after) {
-  if (!before) return [h("span", "agv-muted", `: ${after}`)];
-  if (before.length + after.length < MAX_PAIR) {
-    return [h("span", "agv-muted", ` ${before} → `), h("b", "", after)];
-  }
-  return [h("div", "agv-muted", `before: ${before}`), h("div", "", `after: ${after}`)];
-}
-
-/**
  * @param {Store} store
  * @returns {HTMLElement[]}
  */
@@ -376,7 +359,7 @@ function texts({ scene }) {
                 "agv-compare-text",
                 aspect !== others[at - 1]?.aspect && h("span", "agv-compare-aspect", aspect),
                 h("span", "", what),
-                ...difference(before, after),
+                before ? ` ${before} \u2192 ${after}` : `: ${after}`,
               ),
             ),
           ),

@@ -79,7 +79,6 @@ export function makeStepComparison(store, palette) {
         propertyList([
           ["active", formatDuration(end_ns - start_ns - idleIn(start_ns, end_ns))],
           ["idle", idleIn(start_ns, end_ns) ? formatDuration(idleIn(start_ns, end_ns)) : ""],
-          ["started at", start_ns ? formatDuration(start_ns) : "0 ms"],
           ["loss", loss === null ? "" : formatNorm(loss)],
         ]),
       );

@@ -1,7 +1,7 @@
 // @ts-check
 /** Rows of a comparison of two steps: totals, modules and lines. */
 
-import { overlapOf } from "../../scene/time_axis.js";
+import { idleTimes, overlapOf } from "../../scene/time_axis.js";
 import { isSavedIn, peakIn, stepAt, stepOfNode } from "../../scene/steps.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -23,7 +23,6 @@ const partsOf = (/** @type {string} */ path) => path.match(/[^.]+(\.\*)*/g) ?? [
  * @returns {Row[]}
  */
 export function compareSteps({ scene, source }, before, after) {
-  const sideOf = (/** @type {number} */ step) => (step === after ? 1 : step === before ? 0 : -1);
   /** @type {Map<string, Row>} */
   const rows = new Map();
   const total = newRow("total", "", true, 0, "");
@@ -52,57 +51,53 @@ export function compareSteps({ scene, source }, before, after) {
     rows.set(key, row);
     return row;
   };
-  for (const node of scene.nodes) {
-    const side = sideOf(stepOfNode(scene, node));
-    if (side < 0) continue;
-    for (const row of [total, ...rowsOf(node.module, node)]) {
-      row.nodes[side] += 1;
-      row.time_ns[side] += node.forward_ns + node.duration_ns;
-      if (row.first_nodes[side] < 0) row.first_nodes[side] = node.index;
+  [before, after].forEach((step, side) => {
+    for (const node of scene.nodes) {
+      if (stepOfNode(scene, node) !== step) continue;
+      for (const row of [total, ...rowsOf(node.module, node)]) {
+        row.nodes[side] += 1;
+        row.time_ns[side] += node.forward_ns + node.duration_ns;
+        if (row.first_nodes[side] < 0) row.first_nodes[side] = node.index;
+      }
     }
-  }
-  for (const storage of scene.counted_storages) {
-    [before, after].forEach((step, side) => {
-      if (!isSavedIn(scene, storage, step)) return;
+    for (const storage of scene.counted_storages) {
+      if (!isSavedIn(scene, storage, step)) continue;
       for (const row of [total, ...rowsOf(storage.module, storage)]) {
         row[storage.recomputed ? "recomputed" : "saved"][side] += storage.nbytes;
       }
-    });
-  }
+    }
+  });
   const peakOf = (/** @type {number} */ step) =>
     peakIn(scene, scene.steps[step]).nbytes + scene.summary.older_nbytes;
   total.at_peak = [peakOf(before), peakOf(after)];
   for (const row of [total, ...rows.values()]) {
-    if (before === after) for (const pair of pairs(row)) pair[0] = pair[1];
     const same = [row.nodes, row.saved, row.recomputed].every(([a, b]) => a === b);
     row.status = !row.nodes[0] && row.nodes[1] ? "added" : same ? "same" : "changed";
     if (row.nodes[0] && !row.nodes[1]) row.status = "removed";
   }
-  return [total, ...ordered([...rows.values()]), ...phasesOf(scene, sideOf)];
+  return [total, ...ordered([...rows.values()]), ...phasesOf(scene, [before, after])];
 }
 
 /**
  * Return the time of each phase in the two steps, without idle time.
  *
  * @param {import("../../types.js").Scene} scene
- * @param {(step: number) => number} sideOf
+ * @param {number[]} steps their indices
  * @returns {Row[]}
  */
-function phasesOf(scene, sideOf) {
-  const { idle_ns: idle = [] } = scene.summary;
-  /** @type {[number, number][]} */
-  const gaps = [];
-  for (let at = 0; at < idle.length; at += 2) gaps.push([idle[at], idle[at + 1]]);
+function phasesOf(scene, steps) {
+  const gaps = idleTimes(scene);
   /** @type {Map<string, Row>} */
   const phases = new Map();
   for (const { kind, depth, start_ns, end_ns } of scene.spans) {
-    const side = sideOf(stepAt(scene, start_ns));
     const label = PHASES[kind];
-    if (side < 0 || !label || (depth && kind !== "recompute")) continue;
+    const own = stepAt(scene, start_ns);
+    if (!steps.includes(own) || !label || (depth && kind !== "recompute")) continue;
     const row = phases.get(label) ?? newRow("phase", "", true, 0, label);
     phases.set(label, row);
     row.steps = [1, 1];
-    row.time_ns[side] += end_ns - start_ns - overlapOf(gaps, start_ns, end_ns);
+    const time = end_ns - start_ns - overlapOf(gaps, start_ns, end_ns);
+    steps.forEach((step, side) => (row.time_ns[side] += step === own ? time : 0));
   }
   return Object.values(PHASES).flatMap((label) => phases.get(label) ?? []);
 }
@@ -114,9 +109,6 @@ const PHASES = {
   recompute: "recomputation",
   optimizer: "optimizer",
 };
-
-/** @param {Row} row */
-const pairs = (row) => [row.nodes, row.saved, row.recomputed, row.time_ns, row.first_nodes];
 
 /**
  * Return rows with the lines and modules of a module behind it.

@@ -3,7 +3,8 @@
 
 import { button, h, listen } from "../../dom.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { COLUMNS, callees, callers, ownCost } from "../../scene/source_line_costs.js";
+import { lineLink } from "../panel.js";
+import { COLUMNS, callees, ownCost } from "../../scene/source_line_costs.js";
 import { formatBytes, formatCount, formatDuration, formatPlace } from "../../scene/format.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -25,32 +26,39 @@ const HUES = ["saved", "saved", "recompute", "text2", "backward", "text2"];
 /**
  * @param {Cost} cost
  * @param {Cost} [own] without calls, if it may be less
+ * @param {[bytes: number, time: number]} [largest] of all lines, for bars beside the numbers
  * @returns {HTMLElement[]} one cell for each column
  */
-export function costCells(cost, own = cost) {
-  return cost.map((value, at) => {
+export function costCells(cost, own = cost, largest = [Infinity, Infinity]) {
+  const [saved, , again, forward, backward] = cost;
+  return cost.flatMap((value, at) => {
+    const bars =
+      at === 0
+        ? bar("bytes", (saved + again) / largest[0], (own[0] + own[2]) / (saved + again))
+        : at === 3 &&
+          bar("time", (forward + backward) / largest[1], forward / (forward + backward));
     const text = value ? FORMATS[at](value) : "";
     const less = own[at] !== value && ` with its calls, ${FORMATS[at](own[at])} itself`;
-    return h("span", {
+    const cell = h("span", {
       class: `agv-cell agv-column-${at} agv-${HUES[at]}`,
       title: text && `${COLUMNS[at]}: ${text}${less || ""}`,
       text,
     });
+    return bars ? [bars, cell] : [cell];
   });
 }
 
 /**
- * @param {Part} part
- * @param {number} largest bytes
- * @param {Cost} own
- * @returns {HTMLElement} a bar of the bytes, the line's own ones dark
+ * @param {string} kind "bytes" or "time"
+ * @param {number} share of the room
+ * @param {number} part of the bar that is dark: the bytes of the line itself, the time of its ops
+ * @returns {HTMLElement}
  */
-export function costBar({ cost }, largest, own) {
-  const bar = h("span", "agv-source-bar");
-  const bytes = (/** @type {Cost} */ [saved, , recomputed]) => saved + recomputed;
-  bar.style.width = `${(bytes(cost) / (largest || 1)) * 60}px`;
-  bar.style.setProperty("--own", `${(100 * bytes(own)) / (bytes(cost) || 1)}%`);
-  return bar;
+function bar(kind, share, part) {
+  const element = h("span", `agv-source-bar agv-source-${kind}`);
+  element.style.setProperty("--share", `${100 * Math.min(1, share || 0)}%`);
+  element.style.setProperty("--own", `${100 * part}%`);
+  return element;
 }
 
 /**
@@ -61,15 +69,13 @@ export function costBar({ cost }, largest, own) {
  * @param {HTMLElement} row
  * @param {HTMLElement} cells which open it when clicked
  * @param {Part} part
- * @param {"callees" | "callers"} direction
  * @param {number} depth
  * @returns {HTMLElement | false} a button, if there is something to open
  */
-export function opener(store, costs, row, cells, part, direction, depth) {
+export function opener(store, costs, row, cells, part, depth) {
   const { scene } = store;
   const own = ownCost(costs, part);
-  const partsOf = () =>
-    direction === "callees" ? callees(scene, costs, part) : callers(scene, part);
+  const partsOf = () => callees(scene, costs, part);
   if (!partsOf().length) return false;
   /** @type {HTMLElement[]} */
   let rows = [];
@@ -80,10 +86,8 @@ export function opener(store, costs, row, cells, part, direction, depth) {
     rows = [];
     if (opens) {
       const parts = partsOf();
-      rows = parts
-        .slice(0, MAX_PARTS)
-        .map((each) => partRow(store, costs, each, direction, depth + 1));
-      if (direction === "callees" && own.some(Boolean)) rows.unshift(ownRow(own, depth + 1));
+      rows = parts.slice(0, MAX_PARTS).map((each) => partRow(store, costs, each, depth + 1));
+      if (own.some(Boolean)) rows.unshift(ownRow(own, depth + 1));
       if (parts.length > MAX_PARTS) {
         rows.push(h("div", "agv-muted agv-source-more", `and ${parts.length - MAX_PARTS} more`));
       }
@@ -93,8 +97,12 @@ export function opener(store, costs, row, cells, part, direction, depth) {
     opened.replaceChildren(icon(opens ? "down" : "right"));
   };
   const place = formatPlace(part.filename, part.lineno);
-  const what = direction === "callees" ? "What the numbers consist of" : "Callers";
-  const opened = button(`${what}: ${place}`, "agv-open-part", toggle, icon("right"));
+  const opened = button(
+    `What the numbers consist of: ${place}`,
+    "agv-open-part",
+    toggle,
+    icon("right"),
+  );
   opened.setAttribute("aria-expanded", "false");
   cells.classList.add("agv-opens");
   listen(cells, "click", (event) => {
@@ -122,17 +130,14 @@ function ownRow(own, depth) {
  * @param {Store} store
  * @param {CallCosts} costs
  * @param {Part} part
- * @param {"callees" | "callers"} direction
  * @param {number} depth
  * @returns {HTMLElement}
  */
-export function partRow(store, costs, part, direction, depth) {
+export function partRow(store, costs, part, depth) {
   const { filename, lineno, cost } = part;
   const text = store.sceneIndex.source.get(filename)?.get(lineno)?.trim() ?? "";
   const frame = store.scene.call_frames[part.frames[0][0]];
-  const place = filename ? formatPlace(filename, lineno) : "no line";
-  const show = () => store.showLine(filename, lineno);
-  const link = filename ? button(`Show ${place}`, "agv-link", show, place) : place;
+  const link = filename ? lineLink(store, part) : "no line";
   const label = h(
     "code",
     { title: frame?.function ?? "" },
@@ -141,7 +146,7 @@ export function partRow(store, costs, part, direction, depth) {
   );
   const cells = h("span", "agv-source-tag", ...costCells(cost));
   const row = h("div", "agv-source-line agv-source-part", label, cells);
-  const opens = opener(store, costs, row, cells, part, direction, depth);
+  const opens = opener(store, costs, row, cells, part, depth);
   label.prepend(opens || h("span", "agv-open-part"));
   label.style.paddingLeft = `${14 * depth}px`;
   return row;

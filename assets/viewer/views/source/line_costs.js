@@ -3,14 +3,15 @@
 
 import { button, choice, h, listen } from "../../dom.js";
 import { makeMarks } from "./audit_marks.js";
-import { costBar, costCells, opener, partRow } from "./cost_rows.js";
+import { costCells, opener } from "./cost_rows.js";
 import { COLUMNS, callCosts, ownCost, ownParts, placeKey } from "../../scene/source_line_costs.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
+import { lineLink } from "../panel.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../scene/source_line_costs.js").Part} Part */
 /** @typedef {import("../../scene/source_line_costs.js").CallCosts} CallCosts */
-/** @typedef {"with calls" | "itself" | "callers"} Mode */
+/** @typedef {"with calls" | "itself"} Mode */
 
 /**
  * @typedef {object} CompilerNotes what torch.compile did with a line
@@ -18,8 +19,6 @@ import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/fo
  * @property {string[]} breaks reasons of graph breaks
  * @property {string[]} guards guards that failed
  */
-
-const MAX_LINES = 300;
 
 /**
  * @param {Store} store
@@ -29,46 +28,25 @@ export function makeSource(store) {
   const scroller = h("div", { class: "agv-main agv-files", attrs: { tabindex: 0 } });
   /** @type {Mode} */
   let mode = "with calls";
-  const draw = () => new SourcePage(store, scroller, mode).draw();
+  const draw = () => {
+    const page = new SourcePage(store, scroller, mode);
+    page.draw();
+    sentence.replaceChildren(...page.sentence());
+  };
   const choose = (/** @type {string} */ name) => {
     mode = /** @type {Mode} */ (name);
     draw();
   };
-  const modes = choice(["with calls", "itself", "callers"], mode, choose);
-  modes.title = "Numbers of lines with all that they call, by themselves, or with their callers";
-  const { scene } = store;
-  const meanings = [
-    "bytes: saved for backward in the whole step, and of them held at its peak",
-    scene.summary.recomputed_nbytes > 0 && "recomputed ones are saved again in backward",
-    "times: in ops, without Python between them",
-  ];
-  const head = h(
-    "div",
-    "agv-view-head",
-    h("h3", "", "Source"),
-    h("span", "agv-muted", meanings.filter(Boolean).join(" · ")),
-    modes,
-  );
+  const modes = choice(["with calls", "itself"], mode, choose);
+  const sentence = h("p", "agv-sentence");
+  const head = h("div", "agv-view-head", sentence, modes);
   const body = h("div", "agv-source-page", head, scroller);
   store.subscribe(["step"], draw);
   store.subscribe(["selected", "matches"], () => markSelected(store, scroller));
-  store.subscribe(["line"], () => {
-    if (mode !== "callers" || !store.line) return;
-    setMode(modes, "with calls");
-  });
   store.subscribe(["view", "line"], () => requestAnimationFrame(() => showLine(store, scroller)));
   draw();
   requestAnimationFrame(() => showLine(store, scroller));
   return body;
-}
-
-/**
- * @param {HTMLElement} modes
- * @param {Mode} name
- */
-function setMode(modes, name) {
-  for (const each of modes.children)
-    if (each.textContent === name) /** @type {HTMLElement} */ (each).click();
 }
 
 /**
@@ -142,7 +120,7 @@ class SourcePage {
     this.costs.total.forEach((value, at) =>
       scroller.classList.toggle(`agv-without-${at}`, value + this.costs.unknown[at] === 0),
     );
-    const parts = this.mode === "callers" ? [this.#callers()] : this.#files();
+    const parts = this.#files();
     const none = "This recording has no source lines. record(model, stacks=True) records them.";
     scroller.replaceChildren(
       ...(made.legend ? [made.legend] : []),
@@ -150,6 +128,28 @@ class SourcePage {
       ...(parts.length ? parts : [h("p", "agv-empty-text", none)]),
     );
     markSelected(store, scroller);
+  }
+
+  /** @returns {(Node | string)[]} which line keeps most, and which takes most time */
+  sentence() {
+    const parts = ownParts(this.store.scene, this.costs).filter(({ filename }) => filename);
+    const lead = (
+      /** @type {string} */ text,
+      /** @type {(cost: number[]) => number} */ of,
+      /** @type {(value: number) => string} */ format,
+    ) => {
+      const [most] = parts.sort((a, b) => of(b.cost) - of(a.cost));
+      const value = most && of(most.cost);
+      return value ? [lineLink(this.store, most), text + format(value)] : [];
+    };
+    return [
+      ...lead(
+        " holds most at the peak, ",
+        ([, held]) => held,
+        (nbytes) => `${formatBytes(nbytes)}; `,
+      ),
+      ...lead(" takes most time, ", timeOf, formatDuration),
+    ];
   }
 
   /** @returns {HTMLElement} the names of the columns */
@@ -163,8 +163,10 @@ class SourcePage {
       h(
         "span",
         "agv-source-tag",
-        h("span", "agv-source-bar"),
-        ...this.columns.map((text, at) => h("span", `agv-cell agv-column-${at}`, text)),
+        ...this.columns.flatMap((text, at) => [
+          ...(at === 0 || at === 3 ? [h("span", "agv-source-bar", at ? "time" : "bytes")] : []),
+          h("span", `agv-cell agv-column-${at}`, text),
+        ]),
       ),
     );
   }
@@ -226,13 +228,10 @@ class SourcePage {
     this.store.scene.call_frames.forEach(({ filename }, at) => {
       if (filename !== file) return;
       saved += this.costs.own[at][0] + this.costs.own[at][2];
-      time += this.costs.own[at][3];
+      time += timeOf(this.costs.own[at]);
     });
-    const inside = file.replace(/^.*[\\/](?:site|dist)-packages[\\/]/, "");
-    const short = inside === file ? file.split(/[\\/]/).slice(-3, -1).join("/") : inside;
     return [
       h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file }),
-      h("span", "agv-muted agv-source-path", short),
       h(
         "span",
         "agv-muted",
@@ -250,16 +249,12 @@ class SourcePage {
     const numbers = [...lines.keys()].sort((a, b) => a - b);
     const partOf = (/** @type {number} */ lineno) =>
       this.costs.lines.get(placeKey({ filename: file, lineno }));
-    const bytes = numbers.map((number) => {
+    const shown = numbers.flatMap((number) => {
       const part = partOf(number);
-      const cost = part
-        ? this.mode === "itself"
-          ? ownCost(this.costs, part)
-          : part.cost
-        : [0, 0, 0];
-      return cost[0] + cost[2];
+      return part ? [this.mode === "itself" ? ownCost(this.costs, part) : part.cost] : [];
     });
-    const largest = Math.max(1, ...bytes);
+    /** @type {[bytes: number, time: number]} */
+    const largest = [Math.max(1, ...shown.map(bytesOf)), Math.max(1, ...shown.map(timeOf))];
     const block = h("div", "agv-source agv-source-wide");
     numbers.forEach((number, at) => {
       if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
@@ -273,7 +268,7 @@ class SourcePage {
    * @param {number} number
    * @param {string} text
    * @param {Part | undefined} part
-   * @param {number} largest bytes of all lines of the file
+   * @param {[bytes: number, time: number]} largest of all lines of the file
    * @returns {HTMLElement}
    */
   #line(file, number, text, part, largest) {
@@ -297,12 +292,9 @@ class SourcePage {
     line.dataset["line"] = key;
     if (part) {
       const itself = ownCost(costs, part);
-      const heat = (itself[0] + itself[2]) / largest;
-      if (heat > 0) line.style.setProperty("--heat", `${Math.round(4 + 10 * heat)}%`);
       const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
-      cells.append(costBar(shown, largest, itself), ...costCells(shown.cost, itself));
-      const opens =
-        this.mode === "with calls" && opener(store, costs, line, cells, part, "callees", 1);
+      cells.append(...costCells(shown.cost, itself, largest));
+      const opens = this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
       if (opens) cells.prepend(opens);
     }
     if (own.length) {
@@ -320,23 +312,13 @@ class SourcePage {
     else if (this.compiled.has(key)) cells.append(compilerCell(store, this.compiled.get(key)));
     return line;
   }
-
-  /** @returns {HTMLElement} all lines by what they cost themselves, with their callers */
-  #callers() {
-    const { store, costs } = this;
-    const parts = ownParts(store.scene, costs);
-    const rows = parts.slice(0, MAX_LINES).map((part) => partRow(store, costs, part, "callers", 0));
-    const rest = parts.length - rows.length;
-    const note = rest > 0 ? `and ${plural(rest, "line")} that cost less` : "";
-    const block = h(
-      "div",
-      "agv-source agv-source-wide",
-      ...rows,
-      h("div", "agv-muted agv-source-more", note),
-    );
-    return h("div", "agv-scroll", block);
-  }
 }
+
+/** @param {number[]} cost */
+const bytesOf = ([saved, , recomputed]) => saved + recomputed;
+
+/** @param {number[]} cost */
+const timeOf = ([, , , forward, backward]) => forward + backward;
 
 /**
  * @param {Store} store

@@ -25,6 +25,8 @@ const BAR_HEIGHT = 15;
 const ROW_HEIGHT = 17;
 const TRACK_GAP = 11;
 const CURVE_HEIGHT = 92;
+/** Width in pixels below which a part of a block has no name: it is a thin line. */
+const NAMED = 24;
 
 /** @typedef {{left: number, width: number}} Plot where times are drawn, in pixels */
 
@@ -228,6 +230,10 @@ function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
   const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
   ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.16 : isRecompute ? 0.2 : 0.3);
+  if (bar.faint && bar.row > 1 && width < NAMED) {
+    ctx.fillRect(left, y, width - gap * 0.5, 3);
+    return;
+  }
   if (width > 6) {
     roundRect(ctx, left, y, width - gap, BAR_HEIGHT, 2.5);
     ctx.fill();

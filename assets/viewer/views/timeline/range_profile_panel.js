@@ -2,11 +2,24 @@
 /** The profile of a time range as a table and as totals. */
 
 import { choice, h, propertyList, section } from "../../dom.js";
-import { cutText, formatBytes, formatCount, formatDuration } from "../../scene/format.js";
+import {
+  cutText,
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatPlace,
+} from "../../scene/format.js";
 import { profileRange } from "../../scene/range_profile.js";
-import { heldBytesAt } from "../../scene/saved_bytes.js";
+import { lineLink } from "../panel.js";
+import { heldBytesAt, releasedIn } from "../../scene/saved_bytes.js";
 import { olderSteps } from "../../scene/time_axis.js";
-import { betweenOps, PHASE_MEANINGS, phaseTimes, timeSentence } from "../../scene/phase_times.js";
+import {
+  betweenOps,
+  PHASE_MEANINGS,
+  phaseTimes,
+  shareText,
+  timeSentence,
+} from "../../scene/phase_times.js";
 
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 /** @typedef {import("../../scene/range_profile.js").ProfileRow} ProfileRow */
@@ -22,7 +35,7 @@ export class RangeProfilePanel {
     /** @type {TimeRange | null} */
     this.range = null;
     /** @type {Grouping} */
-    this.grouping = "node";
+    this.grouping = "line";
     this.table = h("div", { class: "agv-panel-body agv-scroll", attrs: { tabindex: 0 } });
     this.totals = h("div", { class: "agv-panel-details", attrs: { tabindex: 0 } });
     this.rangeText = h("span", "agv-muted");
@@ -43,7 +56,7 @@ export class RangeProfilePanel {
           "agv-view-head",
           h("h3", "", "Profile"),
           this.rangeText,
-          h("span", "agv-end", choice(["node", "module", "line"], "node", group)),
+          h("span", "agv-end", choice(["line", "module", "node"], "line", group)),
         ),
         this.table,
       ),
@@ -66,7 +79,9 @@ export class RangeProfilePanel {
     const { sceneIndex } = this.store;
     const [start, end] = range ?? [0, sceneIndex.end];
     const times = phaseTimes(sceneIndex, [start, end], range ? step : -1);
-    const found = profileRange(sceneIndex, [start, end], this.grouping);
+    const of = (/** @type {Grouping} */ grouping) =>
+      profileRange(sceneIndex, [start, end], grouping, range ? step : -1);
+    const found = of(this.grouping);
     const rows = [...found, ...restRows(times, found)].sort((a, b) => b.time - a.time);
     const rangeText = `${formatDuration(start)} – ${formatDuration(end)}`;
     const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
@@ -76,19 +91,16 @@ export class RangeProfilePanel {
       times.active,
       found.reduce((sum, row) => sum + row.time, 0),
     );
-    this.sentence.textContent = timeSentence(times);
-    const head = [
-      ...[this.grouping, "phase", "module", "count", "self time", "share of active"],
-      "bytes released",
-    ].map((text, at) => h("th", at > 2 && at !== 5 ? "agv-right" : "", text));
+    const [lead, line] = this.#lead(times, of("line"));
+    const text = timeSentence(times, lead);
+    const link = line && lineLink(this.store, line);
+    this.sentence.replaceChildren(link ?? "", text.slice(link?.textContent?.length ?? 0));
+    const second = this.grouping === "line" ? "code" : "phase";
+    const head = [this.grouping, second, "module", "count", "self time", "share of active"].map(
+      (text, at) => h("th", at > 2 && at < 5 ? "agv-right" : "", text),
+    );
     const longest = Math.max(1, ...rows.map((row) => row.time));
-    this.rangeText.textContent = [
-      what,
-      `rows add up to ${formatDuration(times.active)} active`,
-      cut,
-    ]
-      .filter(Boolean)
-      .join(" · ");
+    this.rangeText.textContent = [what, cut].filter(Boolean).join(" · ");
     const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, times.active, longest));
     this.table.replaceChildren(
       h(
@@ -98,7 +110,27 @@ export class RangeProfilePanel {
         h("tbody", {}, ...body),
       ),
     );
-    this.totals.replaceChildren(...this.#totals([start, end], times, found));
+    this.totals.replaceChildren(...this.#totals([start, end], times));
+  }
+
+  /**
+   * Return what is to know first: where backward failed, or else the longest line.
+   *
+   * @param {import("../../scene/phase_times.js").PhaseTimes} times
+   * @param {ProfileRow[]} lines
+   * @returns {[text: string, line?: ProfileRow]}
+   */
+  #lead({ active, phases }, lines) {
+    const backward = phases.find(({ name }) => name === "backward")?.total ?? 0;
+    if (backward && this.store.scene.nodes.some(({ state }) => state === "failed")) {
+      return [`Backward stopped after ${formatDuration(backward)}`];
+    }
+    const [line] = lines.filter(({ filename }) => filename);
+    if (!line || 20 * line.time < active) return [""];
+    return [
+      `${formatPlace(line.filename, line.lineno)} takes ${shareText(line.time, active)}`,
+      line,
+    ];
   }
 
   /**
@@ -108,13 +140,17 @@ export class RangeProfilePanel {
    * @returns {HTMLElement}
    */
   #row(row, duration, longest) {
-    const bar = h("span", `agv-profile-bar agv-profile-bar-${row.phase}`);
-    bar.style.setProperty("--share", String(row.time / longest));
+    const parts = Object.entries(row.parts).filter(([, ns]) => ns > 0);
+    const bars = parts.map(([phase, ns]) => {
+      const bar = h("span", `agv-profile-bar agv-profile-bar-${phase}`);
+      bar.style.setProperty("--share", String(ns / longest));
+      return bar;
+    });
+    const title = parts.map(([phase, ns]) => `${phase} ${formatDuration(ns)}`).join(", ");
+    const code = this.store.sceneIndex.source.get(row.filename)?.get(row.lineno)?.trim();
     const modules = [...row.modules];
     const where = modules.length > 2 ? `${modules[0]} +${modules.length - 1}` : modules.join(", ");
     const show = () => row.node >= 0 && this.store.reveal({ kind: "node", index: row.node });
-    const percent = Math.round((100 * row.time) / (duration || 1));
-    const share = percent || !row.time ? `${percent} %` : "<1 %";
     return h(
       "tr",
       { onclick: show },
@@ -123,29 +159,29 @@ export class RangeProfilePanel {
         text: row.label,
         title: row.label,
       }),
-      h("td", `agv-phase-${row.phase}`, row.phase),
+      code
+        ? h("td", { class: "agv-ellipsis" }, h("code", { text: code, title: code }))
+        : h("td", `agv-phase-${row.phase}`, row.phase),
       h("td", {
         class: "agv-muted agv-ellipsis",
         text: where,
-        title: modules.slice(0, 20).join("\n"),
+        title: modules.join("\n"),
       }),
       h("td", "agv-right", row.count ? formatCount(row.count) : ""),
       h("td", "agv-right", formatDuration(row.time)),
-      h("td", "agv-nowrap", bar, ` ${share}`),
-      h("td", "agv-right", row.released ? formatBytes(row.released) : ""),
+      h("td", { class: "agv-nowrap", title }, ...bars, ` ${shareText(row.time, duration)}`),
     );
   }
 
   /**
    * @param {TimeRange} range
    * @param {import("../../scene/phase_times.js").PhaseTimes} times
-   * @param {ProfileRow[]} rows
    * @returns {HTMLElement[]} the phases with their parts, which add up to the duration
    */
-  #totals([start, end], times, rows) {
+  #totals([start, end], times) {
     const { scene } = this.store;
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
-    const released = rows.reduce((sum, row) => sum + row.released, 0);
+    const released = releasedIn(scene, [start, end]).reduce((sum, { nbytes }) => sum + nbytes, 0);
     const most = Math.max(1, ...times.phases.map(({ total }) => total));
     const line = (
       /** @type {string} */ name,
@@ -199,13 +235,6 @@ export class RangeProfilePanel {
           ["released", formatBytes(released)],
         ]),
       ),
-      section(
-        "What counts",
-        "",
-        ...PHASE_MEANINGS.map(([word, meaning]) =>
-          h("p", "agv-text agv-muted", h("b", "", word), ` ${meaning}`),
-        ),
-      ),
     ];
   }
 }
@@ -223,14 +252,14 @@ function restRows({ phases }, rows) {
   return phases.flatMap((phase) => {
     const { name, total, ops, compiled } = phase;
     const counted = rows
-      .filter((row) => (own[name] ?? [name]).includes(row.phase))
-      .reduce((sum, row) => sum + row.time, 0);
+      .flatMap((row) => (own[name] ?? [name]).map((part) => row.parts[part]))
+      .reduce((/** @type {number} */ sum, time = 0) => sum + time, 0);
     const rest = total - counted - compiled;
     const between = Math.min(Math.max(0, rest), ops === null ? rest : betweenOps(phase));
     const other = rest - between;
     const row = (/** @type {string} */ label, /** @type {number} */ time) => ({
-      ...{ label, phase: /** @type {any} */ (name), modules: new Set(), count: 0, released: 0 },
-      ...{ time, node: -1 },
+      ...{ label, phase: /** @type {any} */ (name), modules: new Set(), count: 0 },
+      ...{ time, node: -1, parts: { [name]: time }, filename: "", lineno: 0 },
     });
     const some = ops === null ? "other ops, and between ops" : "between ops";
     return [

@@ -42,7 +42,8 @@ export const ROW_MEANINGS = [
     "modes",
     "no_grad, enable_grad, inference_mode or autocast outside of optimizers and recomputation",
   ],
-  ["marks", "gradients added to .grad, random draws, writes into buffers, requires_grad_()"],
+  ["gradients", "gradients added to .grad"],
+  ["marks", "random draws, writes into buffers, requires_grad_()"],
   ["cuda:0 stream 3", "when a stream ran modules and nodes, with record(device_time=True)"],
 ];
 
@@ -75,7 +76,7 @@ export function timelineTracks(sceneIndex) {
       !inOptimizer(mode) &&
       !optimizers.some((span) => mode.start_ns <= span.start_ns && span.end_ns <= mode.end_ns),
   );
-  const [random, buffers] = [ofKind("random"), ofKind("buffer")];
+  const random = ofKind("random");
   const tracks = [
     makeTrack("steps", "", steps.length > 1 ? [...steps].map(stepBar) : []),
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
@@ -99,11 +100,17 @@ export function timelineTracks(sceneIndex) {
     ),
     makeTrack("optimizer", "", ofKind("optimizer").map(makeBar)),
     makeTrack("hooks", plural(ofKind("hook").length, "run"), ofKind("hook").map(nestedBar)),
-    makeTrack("modes", modeNote(modes), modes.map(nestedBar)),
-    makeTrack("marks", accumulate.length ? plural(accumulate.length, "gradient") : "", [
-      ...accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
-      ...[random, buffers, ofKind("toggle")].flat().map(makeBar),
-    ]),
+    makeTrack(modeName(modes), "", modes.map(nestedBar)),
+    makeTrack(
+      "gradients",
+      `${accumulate.length} added`,
+      accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
+    ),
+    makeTrack(
+      "marks",
+      random.length ? plural(random.length, "random draw") : "",
+      [...random, ...ofKind("buffer"), ...ofKind("toggle")].map(makeBar),
+    ),
     ...laneTracks(ofKind("device")),
   ];
   return tracks.filter(({ bars }) => bars.length);
@@ -125,9 +132,9 @@ function laneTracks(spans) {
  * @param {SceneSpan[]} spans
  * @returns {string} the mode, if all bars are of one; small bars have no room for it
  */
-function modeNote(spans) {
+function modeName(spans) {
   const labels = new Set(spans.map(({ label }) => label));
-  return labels.size === 1 ? [...labels][0] : plural(spans.length, "change");
+  return labels.size === 1 ? [...labels][0] : "modes";
 }
 
 /**

@@ -18,15 +18,13 @@ import { ROW_MEANINGS, timelineTracks } from "./rows.js";
 /** Pointer movement in pixels from which a press is a drag. */
 const DRAG_DISTANCE = 4;
 const HEAD_HEIGHT = 46;
-/** @type {Record<string, string>} */
-const KIND_LABELS = { mode: "mode changed" };
 
 /**
  * @param {import("./rows.js").Bar} bar
  * @returns {string[]} its duration or time, and the line that started it
  */
 function describeBar({ kind, start, end, place }) {
-  const duration = `${KIND_LABELS[kind] ?? kind}, ${formatDuration(end - start)}`;
+  const duration = `${kind}, ${formatDuration(end - start)}`;
   return [start === end ? formatDuration(start) : duration, place].filter(Boolean);
 }
 
@@ -109,13 +107,8 @@ export class Timeline {
   /** @returns {string} */
   #summary() {
     const { summary, spans } = this.store.scene;
-    return [
-      spans.length < summary.spans
-        ? `${cutText(spans.length, summary.spans, "longest")} bars; sums are complete`
-        : "",
-    ]
-      .filter(Boolean)
-      .join(" · ");
+    if (spans.length >= summary.spans) return "";
+    return `${cutText(spans.length, summary.spans, "longest")} bars; sums are complete`;
   }
 
   destroy() {
