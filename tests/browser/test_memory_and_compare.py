@@ -163,7 +163,7 @@ def test_each_number_of_a_comparison_has_its_name(open_page, traces, tmp_path, w
     assert all(name.is_visible() for name in names.all())
     shown = page.locator(".agv-two-line").count() // 2
     heading = page.locator(".agv-compare .agv-panel-table .agv-view-head").text_content()
-    assert f"{shown} lines, the largest difference first" in heading
+    assert f"{shown} lines, largest first" in heading
 
 
 @pytest.mark.parametrize("width", [680, 360])

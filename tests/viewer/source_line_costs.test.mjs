@@ -5,7 +5,6 @@ import test from "node:test";
 import {
   callCosts,
   callees,
-  callers,
   ownCost,
   ownParts,
   placeKey,
@@ -107,20 +106,13 @@ test("a line and its calls add up to what it costs", () => {
   assert.deepEqual(parts.map(({ lineno }) => lineno).sort(), [5, 9]);
 });
 
-test("callers add up to what a line costs by itself", () => {
+test("lines by themselves add up to the total", () => {
   const costs = callCosts(scene());
   const parts = ownParts(scene(), costs);
   const total = costs.total.map(() => 0);
   for (const { cost } of parts)
     cost.forEach((value, at) => (total[at] += value));
   assert.deepEqual(total, costs.total);
-  const nine = parts.find(({ lineno, filename }) => lineno === 9 && filename);
-  const above = callers(scene(), nine);
-  assert.equal(
-    above.reduce((sum, { cost }) => sum + cost[0], 0),
-    nine.cost[0],
-  );
-  assert.deepEqual(above.map(({ lineno }) => lineno).sort(), [1, 5]);
 });
 
 test("one step counts alone", () => {

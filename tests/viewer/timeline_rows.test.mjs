@@ -98,7 +98,7 @@ test("several steps are a track, one step is not", () => {
   assert.equal(track("steps", [], { steps: steps.slice(0, 1) }), undefined);
 });
 
-test("modes of an optimizer and of a recomputation are not drawn, and marks share a row", () => {
+test("modes of an optimizer and of a recomputation are not drawn, and gradients have a row", () => {
   const spans = [
     span("mode", 10, 20, { label: "no_grad" }),
     span("recompute", 100, 200),
@@ -113,7 +113,7 @@ test("modes of an optimizer and of a recomputation are not drawn, and marks shar
     ["no_grad"],
   );
   assert.deepEqual(
-    track("marks", spans).bars.map(({ kind }) => kind),
+    ["marks", "gradients"].map((name) => track(name, spans).bars[0].kind),
     ["random", "accumulate"],
   );
 });

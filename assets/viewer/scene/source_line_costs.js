@@ -154,7 +154,7 @@ export function callees(scene, { whole }, part) {
 }
 
 /**
- * Return all lines with what they cost themselves, for `callers`.
+ * Return all lines with what they cost themselves.
  *
  * @param {Scene} scene
  * @param {CallCosts} costs
@@ -165,23 +165,6 @@ export function ownParts(scene, { own, unknown }) {
   const parts = new Map();
   scene.call_frames.forEach((frame, at) => addPart(parts, frame, at, own[at]));
   if (unknown.some(Boolean)) addPart(parts, { filename: "", lineno: 0 }, -1, unknown);
-  return sorted(parts);
-}
-
-/**
- * Return the lines that called lines, with what the latter cost; those parts add up.
- *
- * @param {Scene} scene
- * @param {Part} part
- * @returns {Part[]} the most expensive first
- */
-export function callers({ call_frames }, part) {
-  /** @type {Map<string, Part>} */
-  const parts = new Map();
-  for (const [frame, cost] of part.frames) {
-    const parent = call_frames[frame]?.parent ?? -1;
-    if (parent >= 0) addPart(parts, call_frames[parent], parent, cost);
-  }
   return sorted(parts);
 }
 

@@ -154,7 +154,7 @@ export function rowsPanel(table, show) {
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
     if (source) source.hidden = isTable;
     const own = (source?.childElementCount ?? 0) / 2;
-    count.textContent = isTable ? counted : `${plural(own, "line")}, the largest difference first`;
+    count.textContent = isTable ? counted : `${plural(own, "line")}, largest first`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const turns = source ? [choice(["lines", "modules and lines"], "lines", turn)] : [];

@@ -4,7 +4,7 @@
 import { button, h, listen } from "../../dom.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { lineLink } from "../panel.js";
-import { COLUMNS, callees, callers, ownCost } from "../../scene/source_line_costs.js";
+import { COLUMNS, callees, ownCost } from "../../scene/source_line_costs.js";
 import { formatBytes, formatCount, formatDuration, formatPlace } from "../../scene/format.js";
 
 /** @typedef {import("../../store.js").Store} Store */
@@ -69,15 +69,13 @@ function bar(kind, share, part) {
  * @param {HTMLElement} row
  * @param {HTMLElement} cells which open it when clicked
  * @param {Part} part
- * @param {"callees" | "callers"} direction
  * @param {number} depth
  * @returns {HTMLElement | false} a button, if there is something to open
  */
-export function opener(store, costs, row, cells, part, direction, depth) {
+export function opener(store, costs, row, cells, part, depth) {
   const { scene } = store;
   const own = ownCost(costs, part);
-  const partsOf = () =>
-    direction === "callees" ? callees(scene, costs, part) : callers(scene, part);
+  const partsOf = () => callees(scene, costs, part);
   if (!partsOf().length) return false;
   /** @type {HTMLElement[]} */
   let rows = [];
@@ -88,10 +86,8 @@ export function opener(store, costs, row, cells, part, direction, depth) {
     rows = [];
     if (opens) {
       const parts = partsOf();
-      rows = parts
-        .slice(0, MAX_PARTS)
-        .map((each) => partRow(store, costs, each, direction, depth + 1));
-      if (direction === "callees" && own.some(Boolean)) rows.unshift(ownRow(own, depth + 1));
+      rows = parts.slice(0, MAX_PARTS).map((each) => partRow(store, costs, each, depth + 1));
+      if (own.some(Boolean)) rows.unshift(ownRow(own, depth + 1));
       if (parts.length > MAX_PARTS) {
         rows.push(h("div", "agv-muted agv-source-more", `and ${parts.length - MAX_PARTS} more`));
       }
@@ -101,8 +97,12 @@ export function opener(store, costs, row, cells, part, direction, depth) {
     opened.replaceChildren(icon(opens ? "down" : "right"));
   };
   const place = formatPlace(part.filename, part.lineno);
-  const what = direction === "callees" ? "What the numbers consist of" : "Callers";
-  const opened = button(`${what}: ${place}`, "agv-open-part", toggle, icon("right"));
+  const opened = button(
+    `What the numbers consist of: ${place}`,
+    "agv-open-part",
+    toggle,
+    icon("right"),
+  );
   opened.setAttribute("aria-expanded", "false");
   cells.classList.add("agv-opens");
   listen(cells, "click", (event) => {
@@ -130,11 +130,10 @@ function ownRow(own, depth) {
  * @param {Store} store
  * @param {CallCosts} costs
  * @param {Part} part
- * @param {"callees" | "callers"} direction
  * @param {number} depth
  * @returns {HTMLElement}
  */
-export function partRow(store, costs, part, direction, depth) {
+export function partRow(store, costs, part, depth) {
   const { filename, lineno, cost } = part;
   const text = store.sceneIndex.source.get(filename)?.get(lineno)?.trim() ?? "";
   const frame = store.scene.call_frames[part.frames[0][0]];
@@ -147,7 +146,7 @@ export function partRow(store, costs, part, direction, depth) {
   );
   const cells = h("span", "agv-source-tag", ...costCells(cost));
   const row = h("div", "agv-source-line agv-source-part", label, cells);
-  const opens = opener(store, costs, row, cells, part, direction, depth);
+  const opens = opener(store, costs, row, cells, part, depth);
   label.prepend(opens || h("span", "agv-open-part"));
   label.style.paddingLeft = `${14 * depth}px`;
   return row;

@@ -3,7 +3,7 @@
 
 import { button, choice, h, listen } from "../../dom.js";
 import { makeMarks } from "./audit_marks.js";
-import { costCells, opener, partRow } from "./cost_rows.js";
+import { costCells, opener } from "./cost_rows.js";
 import { COLUMNS, callCosts, ownCost, ownParts, placeKey } from "../../scene/source_line_costs.js";
 import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
 import { lineLink } from "../panel.js";
@@ -11,7 +11,7 @@ import { lineLink } from "../panel.js";
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("../../scene/source_line_costs.js").Part} Part */
 /** @typedef {import("../../scene/source_line_costs.js").CallCosts} CallCosts */
-/** @typedef {"with calls" | "itself" | "callers"} Mode */
+/** @typedef {"with calls" | "itself"} Mode */
 
 /**
  * @typedef {object} CompilerNotes what torch.compile did with a line
@@ -19,8 +19,6 @@ import { lineLink } from "../panel.js";
  * @property {string[]} breaks reasons of graph breaks
  * @property {string[]} guards guards that failed
  */
-
-const MAX_LINES = 300;
 
 /**
  * @param {Store} store
@@ -39,30 +37,16 @@ export function makeSource(store) {
     mode = /** @type {Mode} */ (name);
     draw();
   };
-  const modes = choice(["with calls", "itself", "callers"], mode, choose);
-  modes.title = "Numbers of lines with all that they call, by themselves, or with their callers";
+  const modes = choice(["with calls", "itself"], mode, choose);
   const sentence = h("p", "agv-sentence");
   const head = h("div", "agv-view-head", sentence, modes);
   const body = h("div", "agv-source-page", head, scroller);
   store.subscribe(["step"], draw);
   store.subscribe(["selected", "matches"], () => markSelected(store, scroller));
-  store.subscribe(["line"], () => {
-    if (mode !== "callers" || !store.line) return;
-    setMode(modes, "with calls");
-  });
   store.subscribe(["view", "line"], () => requestAnimationFrame(() => showLine(store, scroller)));
   draw();
   requestAnimationFrame(() => showLine(store, scroller));
   return body;
-}
-
-/**
- * @param {HTMLElement} modes
- * @param {Mode} name
- */
-function setMode(modes, name) {
-  for (const each of modes.children)
-    if (each.textContent === name) /** @type {HTMLElement} */ (each).click();
 }
 
 /**
@@ -136,7 +120,7 @@ class SourcePage {
     this.costs.total.forEach((value, at) =>
       scroller.classList.toggle(`agv-without-${at}`, value + this.costs.unknown[at] === 0),
     );
-    const parts = this.mode === "callers" ? [this.#callers()] : this.#files();
+    const parts = this.#files();
     const none = "This recording has no source lines. record(model, stacks=True) records them.";
     scroller.replaceChildren(
       ...(made.legend ? [made.legend] : []),
@@ -310,8 +294,7 @@ class SourcePage {
       const itself = ownCost(costs, part);
       const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
       cells.append(...costCells(shown.cost, itself, largest));
-      const opens =
-        this.mode === "with calls" && opener(store, costs, line, cells, part, "callees", 1);
+      const opens = this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
       if (opens) cells.prepend(opens);
     }
     if (own.length) {
@@ -328,22 +311,6 @@ class SourcePage {
     if (this.compiled.size && part) cells.append(compilerCell(store, this.compiled.get(key)));
     else if (this.compiled.has(key)) cells.append(compilerCell(store, this.compiled.get(key)));
     return line;
-  }
-
-  /** @returns {HTMLElement} all lines by what they cost themselves, with their callers */
-  #callers() {
-    const { store, costs } = this;
-    const parts = ownParts(store.scene, costs);
-    const rows = parts.slice(0, MAX_LINES).map((part) => partRow(store, costs, part, "callers", 0));
-    const rest = parts.length - rows.length;
-    const note = rest > 0 ? `and ${plural(rest, "line")} that cost less` : "";
-    const block = h(
-      "div",
-      "agv-source agv-source-wide",
-      ...rows,
-      h("div", "agv-muted agv-source-more", note),
-    );
-    return h("div", "agv-scroll", block);
   }
 }
 

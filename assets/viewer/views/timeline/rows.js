@@ -28,9 +28,6 @@ import { blockPrefix, formatPlace, plural } from "../../scene/format.js";
 
 const MODULE_ROWS = 2;
 
-/** @type {Record<string, string>} */
-const MARKS = { random: "random draws", buffer: "buffer writes", toggle: "requires_grad" };
-
 /** @type {[name: string, meaning: string][]} what the rows show, for the help and their tooltips */
 export const ROW_MEANINGS = [
   ["steps", "training steps; a click shows one in all views"],
@@ -46,9 +43,7 @@ export const ROW_MEANINGS = [
     "no_grad, enable_grad, inference_mode or autocast outside of optimizers and recomputation",
   ],
   ["gradients", "gradients added to .grad"],
-  ["random draws", "ops that draw random numbers, such as dropout"],
-  ["buffer writes", "writes into buffers of modules"],
-  ["requires_grad", "calls of requires_grad_()"],
+  ["marks", "random draws, writes into buffers, requires_grad_()"],
   ["cuda:0 stream 3", "when a stream ran modules and nodes, with record(device_time=True)"],
 ];
 
@@ -81,6 +76,7 @@ export function timelineTracks(sceneIndex) {
       !inOptimizer(mode) &&
       !optimizers.some((span) => mode.start_ns <= span.start_ns && span.end_ns <= mode.end_ns),
   );
+  const random = ofKind("random");
   const tracks = [
     makeTrack("steps", "", steps.length > 1 ? [...steps].map(stepBar) : []),
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
@@ -110,8 +106,10 @@ export function timelineTracks(sceneIndex) {
       `${accumulate.length} added`,
       accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
     ),
-    ...["random", "buffer", "toggle"].map((kind) =>
-      makeTrack(MARKS[kind], String(ofKind(kind).length), ofKind(kind).map(makeBar)),
+    makeTrack(
+      "marks",
+      random.length ? plural(random.length, "random draw") : "",
+      [...random, ...ofKind("buffer"), ...ofKind("toggle")].map(makeBar),
     ),
     ...laneTracks(ofKind("device")),
   ];
