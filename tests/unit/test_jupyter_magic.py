@@ -199,3 +199,12 @@ def test_recorded_cells_have_the_finding_in_their_traceback(shell):
 def test_line_magic_refuses_what_it_cannot_do_in_one_line(shell, line, message):
     with pytest.raises(UsageError, match=message):
         shell.run_line_magic("autogradviz", line)
+
+
+def test_a_recorded_cell_has_its_own_number(shell):
+    cell = "%%autogradviz\nh = torch.exp(torch.ones(2, requires_grad=True))\nh.sum().backward()"
+    result = shell.run_cell(cell, store_history=True)
+    trace = shell.user_ns["trace"]
+    assert {op.location.cell for op in trace.analysis.ops if op.location} == {
+        result.execution_count
+    }
