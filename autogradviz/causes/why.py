@@ -48,6 +48,7 @@ ZERO: Final = "the gradient is zero"
 NOT_FINITE: Final = "the gradient is NaN or infinite"
 NO_OPTIMIZER: Final = "no optimizer has it"
 RAISED: Final = "raised"
+NOT_RAISED: Final = "none was raised"
 HOW: Final = "how it got its gradient"
 MEMORY: Final = "still alive"
 LOSS: Final = "its value"
@@ -457,6 +458,8 @@ class _Answers:
         ]
         strong = [f for f in self._effective if f.weight >= LEAST_FINDING]
         weak = self._effective[len(strong) :]
+        # That no optimizer has other parameters is nothing about this one.
+        strong = [f for f in strong if f.mechanism != "own" or tensor_id in f.parameters]
         own = [f for f in (*weak, *writes) if tensor_id in f.parameters]
         return [*strong, *own, *(f for f in weak if f not in own)]
 
@@ -514,9 +517,8 @@ class _Answers:
         if error is None and caught:
             return self._of_caught(caught[-1])
         if error is None:
-            end = _step("no exception left the recorded block", None, ())
-            missing = "let the exception leave the with block of record()"
-            return self._chain("exception", RAISED, [end], [], missing)
+            end = _step("the recording ended without an exception", None, ())
+            return self._chain("exception", NOT_RAISED, [end], [], "")
         kind = error.type_name.rpartition(".")[2]
         first = _step(_first_line(error), error.location, (error.seq,))
         chosen = self._explaining(error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from autogradviz.analysis.formatting import plural
+from autogradviz.analysis.formatting import plural, short_location
 from autogradviz.diagnose.text_formatting import join_names, place_text
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class CheckResult:
         """One line for each error: the line of the backward that is wrong, how, and who gets it.
 
         Without an error, one line that says how much was checked, and whether relations do not
-        hold that the program may mean to break.
+        hold that the program may mean to break; then one with the hints of the recorded step.
 
         Example:
             >>> result = autogradviz.check(lambda: model(x).sum(), model, relations=["certificate"])
@@ -261,7 +261,8 @@ class CheckResult:
             why = next((_reason(item) for item in self.unknown), "no relation applies")
             return (f"Cannot tell whether the gradients are right, nothing was checked: {why}",)
         looks = sum(item.is_meant for item in self.unknown)
-        first = "No gradient is wrong"
+        hints = [] if looks else self._hints()
+        first = "No gradient is wrong by itself" if hints else "No gradient is wrong"
         if looks:  # the program may mean it, or not
             first = f"{plural(looks, 'result')} need{'s' if looks == 1 else ''} a look"
         rest = f"; check cannot tell about {unknown:,}" if unknown else ""
@@ -269,6 +270,7 @@ class CheckResult:
         return (
             f"{first}: of {checked} checked, {right:,} "
             f"{'is' if right == 1 else 'are'} right{rest}.",
+            *hints,
         )
 
     def _with_reference(self, entry: CheckEntry) -> CheckEntry:
@@ -288,13 +290,13 @@ class CheckResult:
             subjects.setdefault(_reason(item), []).append(item.subject)
         lines += [f"cannot tell: {', '.join(own)}: {why}" for why, own in subjects.items()]
         lines += [_with_finding(proof) for proof in self.proofs]
-        return lines + self._hints()
+        return lines + [each for each in self._hints() if each not in self.verdict]
 
     def _hints(self) -> list[str]:
         """Return a line with the hints that the recording of the step has."""
         found = self.trace.diagnose() if self.trace is not None else []
         named = [
-            f"{each.slug}{f', line {each.culprit.lineno}' if each.culprit is not None else ''}"
+            f"{each.slug}{f', {short_location(each.culprit)}' if each.culprit is not None else ''}"
             for each in found
             if each.confidence == "hint"
         ]

@@ -50,7 +50,7 @@ export function costCells(cost, own = cost, largest = [Infinity, Infinity]) {
 
 /**
  * @param {string} kind "bytes" or "time"
- * @param {number} share of the room
+ * @param {number} share of the width
  * @param {number} part of the bar that is dark: the bytes of the line itself, the time of its ops
  * @returns {HTMLElement}
  */
