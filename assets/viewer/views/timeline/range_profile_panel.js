@@ -114,7 +114,7 @@ export class RangeProfilePanel {
   }
 
   /**
-   * Return what is to know first: where backward failed, or else the longest line.
+   * Return the fact to know first: where backward failed, or else the longest line.
    *
    * @param {import("../../scene/phase_times.js").PhaseTimes} times
    * @param {ProfileRow[]} lines
