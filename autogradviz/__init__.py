@@ -37,7 +37,7 @@ _NAMES_BY_MODULE = {
     "explanations.read_pages": "Page explain",
     "planning.plan_step": "plan",
     "recording.enable": "disable enable",
-    "recording.record_context": "record",
+    "recording.record_context_manager": "record",
     "render.live_pages": "LiveWidget",
     "render.distributed_runs": "RunWidget",
     "render.widget": "TraceWidget",

@@ -84,7 +84,7 @@ from autogradviz.memory_snapshots import MemoryRow as MemoryRow
 from autogradviz.planning.plan_step import plan as plan
 from autogradviz.recording.enable import disable as disable
 from autogradviz.recording.enable import enable as enable
-from autogradviz.recording.record_context import record as record
+from autogradviz.recording.record_context_manager import record as record
 from autogradviz.render.distributed_runs import RunWidget as RunWidget
 from autogradviz.render.live_pages import LiveWidget as LiveWidget
 from autogradviz.render.widget import TraceWidget as TraceWidget

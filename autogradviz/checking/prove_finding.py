@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.checking.relations.repeated_step_and_each_gradient import Opened
 from autogradviz.experiments import prove as experiments
 from autogradviz.experiments.program import NotApplicableError, Program, given_optimizers
-from autogradviz.recording.record_context import check_model, record
+from autogradviz.recording.record_context_manager import check_model, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

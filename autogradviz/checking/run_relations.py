@@ -26,7 +26,7 @@ from autogradviz.experiments.program import (
     Program,
     given_optimizers,
 )
-from autogradviz.recording.record_context import check_model, check_step
+from autogradviz.recording.record_context_manager import check_model, check_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -10,7 +10,7 @@ from autogradviz.analysis.formatting import format_bytes
 from autogradviz.demo.console import counted_stage, stage
 from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
-from autogradviz.recording.record_context import record
+from autogradviz.recording.record_context_manager import record
 from autogradviz.render.terminal_text import render_findings
 from autogradviz.support.import_rich_keep_random_state import Text
 

@@ -12,7 +12,7 @@ from autogradviz.analysis.align_ops import identify, match
 from autogradviz.comparison.compare_by_line import compare_scenes
 from autogradviz.comparison.result import Comparison, Difference
 from autogradviz.diagnose.text_formatting import short_location
-from autogradviz.distributed_runs.placement_differences import Content, compare_parts
+from autogradviz.distributed_runs.values_contradicting_placements import Content, compare_parts
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import (
     DistributedTensorSeen,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Op
-    from autogradviz.distributed_runs.placement_differences import Verdict
+    from autogradviz.distributed_runs.values_contradicting_placements import Verdict
     from autogradviz.scene import Scene
     from autogradviz.trace import Trace
 

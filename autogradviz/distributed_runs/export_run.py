@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from autogradviz.distributed_runs.rank_files import RankFile
-    from autogradviz.distributed_runs.readable_run import ReadableRun
+    from autogradviz.distributed_runs.run_protocol import ReadableRun
 
 
 # --- the HTML report of a run ---------------------------------------------------------------------

@@ -26,8 +26,8 @@ from autogradviz.distributed_runs.gradient_differences import (
     find_unused_parameters,
 )
 from autogradviz.distributed_runs.odd_ranks import find_uneven_stages
-from autogradviz.distributed_runs.placement_differences import find_placement_differences
 from autogradviz.distributed_runs.rank_files import describe_ranks
+from autogradviz.distributed_runs.values_contradicting_placements import find_placement_differences
 from autogradviz.event_log import read_kinds
 from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen
 from autogradviz.trace import load

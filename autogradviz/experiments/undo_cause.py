@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from autogradviz.analysis.formatting import short_path
 from autogradviz.experiments.statement import TracedLine, left_out
-from autogradviz.recorder.stops.live_saves import storage_address
+from autogradviz.recorder.stops.saved_tensors_at_breakpoint import storage_address
 from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from autogradviz.checking.result import CheckResult
     from autogradviz.diagnose import Finding
-    from autogradviz.recording.record_context import record
+    from autogradviz.recording.record_context_manager import record
     from autogradviz.trace import Trace
 
 OPTION: Final = "--autogradviz"
@@ -64,7 +64,7 @@ def _has_tests(path: Path) -> bool:
 @pytest.fixture
 def autogradviz_record() -> type[record]:
     """Return ``autogradviz.record``."""
-    from autogradviz.recording.record_context import record
+    from autogradviz.recording.record_context_manager import record
 
     return record
 

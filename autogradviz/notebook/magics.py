@@ -14,16 +14,16 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.display import display
 
 from autogradviz.errors import UnknownTargetError
-from autogradviz.recorder.user_code_frames import cell_number
+from autogradviz.recorder.user_code_frames import running_cell
 from autogradviz.recording.open_ended import OpenEndedRecording
-from autogradviz.recording.record_context import check_model, record
+from autogradviz.recording.record_context_manager import check_model, record
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.process import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
     from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
@@ -273,7 +273,9 @@ def _run(
     # Line numbers include the line of the magic and blank lines, which transform_cell removes.
     blank = cell[: len(cell) - len(cell.lstrip())].count("\n")
     code = "\n" * (first_line - 1 + blank) + code
-    filename = shell.compile.cache(code, number or _running_cell(shell), raw_code=cell)
+    filename = shell.compile.cache(
+        code, number or running_cell() or shell.execution_count, raw_code=cell
+    )
     parsed = shell.compile.ast_parse(code, filename)
     assert isinstance(parsed, ast.Module)
     body = parsed.body
@@ -283,16 +285,6 @@ def _run(
     for tree, mode in ((ast.Module(body, []), "exec"), (ast.Interactive(displayed), "single")):
         compiled = shell.compile(tree, filename, mode)  # type: ignore[arg-type]  # takes trees too
         exec(compiled, shell.user_global_ns, shell.user_ns)  # noqa: S102 - the user's own code
-
-
-def _running_cell(shell: InteractiveShell) -> int:
-    """Return the number of the cell that runs now: IPython 9.18 counts it before it runs."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001
-    while frame is not None:
-        if number := cell_number(frame.f_code.co_filename):
-            return number
-        frame = frame.f_back
-    return int(shell.execution_count)
 
 
 def _is_muted(cell: str) -> bool:

@@ -18,7 +18,7 @@ from autogradviz.planning.fake_tensors import FakeCopies, PlanMode, fake_model, 
 from autogradviz.planning.values_of_small_tensors import LARGEST, LARGEST_INTEGERS, KnownValues
 from autogradviz.recorder.user_code_frames import is_user_code
 from autogradviz.recording.lifecycle import Recording
-from autogradviz.recording.record_context import check_model, check_step
+from autogradviz.recording.record_context_manager import check_model, check_step
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import add_note
 

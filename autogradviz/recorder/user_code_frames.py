@@ -110,6 +110,12 @@ def places_of_traceback(traceback: TracebackType | None) -> list[Place]:
     return places
 
 
+def running_cell() -> int | None:
+    """Return the number of the notebook cell that runs; IPython 9.18 counts before it runs one."""
+    codes = (code for code, _, _ in places_of_frame(sys._getframe(), 0))  # noqa: SLF001
+    return next((number for code in codes if (number := cell_number(code.co_filename))), None)
+
+
 class SourceReader:
     """Describes frames, and records the source around the user's lines once."""
 

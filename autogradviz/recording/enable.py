@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autogradviz.errors import RecordingStateError
 from autogradviz.recording.break_on_argument import read_conditions
 from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
-from autogradviz.recording.record_context import check_model
+from autogradviz.recording.record_context_manager import check_model
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
 from autogradviz.support.process import print_line

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autogradviz.distributed_runs.placement_differences import Content, compare_parts
+from autogradviz.distributed_runs.values_contradicting_placements import Content, compare_parts
 
 
 def content(values, *, placements=(), mesh_shape=(), dtype="float32"):

@@ -234,7 +234,7 @@ def test_names_imported_on_first_access_are_the_names_that_type_checkers_see():
 @pytest.mark.ci(reason="starts an interpreter for each module")
 def test_functions_keep_their_names_when_modules_of_the_same_name_are_imported():
     code = (
-        "import autogradviz.recording.record_context, autogradviz.explanations.read_pages\n"
+        "import autogradviz.recording.record_context_manager, autogradviz.explanations.read_pages\n"
         "import autogradviz.comparison.compare_traces\n"
         "from autogradviz import *\n"
         "print(*(each.__name__ for each in (record, explain, compare, graph, load)))\n"

@@ -14,7 +14,7 @@ import {
   RECORDED,
   formatValue,
   valuesOf,
-} from "./cell_image.js";
+} from "./image_of_all_cells.js";
 import { VirtualCanvas } from "./virtual_canvas.js";
 
 /** @typedef {import("./run_state.js").RunState} RunState */

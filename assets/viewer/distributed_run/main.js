@@ -7,7 +7,7 @@ import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/glyphs.js";
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, h, listen } from "../dom.js";
 import { formatCount, plural } from "../scene/format.js";
-import { MODES, formatValue, isNorm, scale } from "./cell_image.js";
+import { MODES, formatValue, isNorm, scale } from "./image_of_all_cells.js";
 import { HARMFUL, makeCollectiveLanes } from "./collective_lanes.js";
 import { decodeRun } from "./decode_run.js";
 import { HeatRows } from "./heat_map.js";

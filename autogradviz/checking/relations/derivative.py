@@ -21,7 +21,7 @@ from autogradviz.recorder.torch_internals.wrapper_tensors import (
     dispatches,
     why_unreadable,
 )
-from autogradviz.recording.record_context import record
+from autogradviz.recording.record_context_manager import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

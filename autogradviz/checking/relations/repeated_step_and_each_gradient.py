@@ -13,7 +13,7 @@ from autogradviz.experiments.program import (
     named,
     tolerance_text,
 )
-from autogradviz.recording.record_context import record
+from autogradviz.recording.record_context_manager import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.analysis.memory_at_failure import memory_at_failure
 from autogradviz.analysis.op_calls_and_arguments import is_view
-from autogradviz.diagnose.blame.gradient_is_none import (
+from autogradviz.diagnose.blame.exception_from_grad_none import (
     end_of_gradient,
     raised_by_grad_of_none,
     without_gradient,

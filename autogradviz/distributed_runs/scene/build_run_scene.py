@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from autogradviz.distributed_runs.odd_ranks import Aspect, OddRank
     from autogradviz.distributed_runs.rank_files import RankFile
-    from autogradviz.distributed_runs.readable_run import ReadableRun
+    from autogradviz.distributed_runs.run_protocol import ReadableRun
     from autogradviz.event_log import RankSummary, StepTotals
 
 

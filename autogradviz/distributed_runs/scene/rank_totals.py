@@ -8,7 +8,7 @@ from autogradviz import event_log
 from autogradviz.distributed_runs.findings import choose_ranks
 
 if TYPE_CHECKING:
-    from autogradviz.distributed_runs.readable_run import ReadableRun
+    from autogradviz.distributed_runs.run_protocol import ReadableRun
     from autogradviz.event_log import StepTotals
 
 MOST_BYTES_READ: Final = 32_000_000

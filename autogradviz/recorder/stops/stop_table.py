@@ -23,13 +23,13 @@ from autogradviz.breakpoints.objects_at_stop import LiveSave, Stop
 from autogradviz.breakpoints.stop_condition import is_of_file
 from autogradviz.events import OpCalled, field_names
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
-from autogradviz.recorder.stops.live_saves import (
+from autogradviz.recorder.stops.open_debugger import open_debugger, reason_without_debugger
+from autogradviz.recorder.stops.saved_tensors_at_breakpoint import (
     nodes_below,
     saves_of_node,
     shares_memory,
     storage_address,
 )
-from autogradviz.recorder.stops.open_debugger import open_debugger, reason_without_debugger
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,

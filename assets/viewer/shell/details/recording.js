@@ -4,7 +4,7 @@
 import { findingSections, nodeLink, titleSection } from "./shared_sections.js";
 import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
 import { whyButton } from "./why_trail.js";
-import { factRows } from "../facts.js";
+import { factRows } from "../what_it_shows.js";
 import { h, propertyList, section } from "../../dom.js";
 import { recomputedByNode } from "../../scene/range_profile.js";
 import { columnOf } from "../../payload/lazy_rows.js";

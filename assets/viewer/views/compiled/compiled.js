@@ -2,7 +2,7 @@
 /** The strip of compiled regions, the picture of one, and a card for the selected part. */
 
 import { choice, h, listen } from "../../dom.js";
-import { formChoice } from "./before_after_hooks_switch.js";
+import { formChoice } from "./switch_saved_values_before_after_hooks.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { formatBytes, formatPlace } from "../../scene/format.js";
 import { itemCard, regionCard } from "./selection_cards.js";

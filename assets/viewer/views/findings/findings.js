@@ -3,7 +3,7 @@
 
 import { button, h, listHead, onArrows } from "../../dom.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts.js";
-import { factRows } from "../../shell/facts.js";
+import { factRows } from "../../shell/what_it_shows.js";
 import { stoppedBefore, whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
 import { formatPlace, plural } from "../../scene/format.js";

@@ -13,7 +13,7 @@ import {
 import { heldBytes, isStopped } from "../../scene/fold.js";
 import { recomputedIn } from "../../scene/phase_times.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
-import { factRows } from "../../shell/facts.js";
+import { factRows } from "../../shell/what_it_shows.js";
 
 /** @typedef {import("../../store.js").Store} Store */
 /** @typedef {import("./ribbon_shape.js").Ribbon} Ribbon */

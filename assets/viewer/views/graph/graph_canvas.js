@@ -12,12 +12,17 @@ import { findBox, rectOf } from "./hit_test.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
-import { crowdedGroups, fitsAcross, fittingIndex, onlyGroups } from "./reduce_graph_to_fit.js";
+import {
+  crowdedGroups,
+  fitsAcross,
+  fittingIndex,
+  onlyGroups,
+} from "./leave_out_badges_and_ops_to_fit.js";
 import { stepFrom } from "./arrow_keys.js";
 import { paint } from "./paint/graph.js";
 import { Legend } from "./legend.js";
 import { makeToolbar } from "./toolbar.js";
-import { boxOffsets } from "./box_offsets.js";
+import { boxOffsets } from "./layout_transition.js";
 
 /** @typedef {import("../../store.js").Item} Item */
 

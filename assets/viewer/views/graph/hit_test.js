@@ -3,7 +3,7 @@
 
 import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
 import { sameItem } from "../../store.js";
-import { itemAt } from "../compiled/paint_in_graph.js";
+import { itemAt } from "../compiled/paint_region_in_graph_view.js";
 
 /** @typedef {import("../../layout/coordinates.js").Box} Box */
 /** @typedef {import("../../layout/coordinates.js").Placement} Placement */

@@ -2,7 +2,7 @@
 /** Controls of the graph: zoom, color scale, highlighted path. */
 
 import { makeColoring } from "../../scene/colors.js";
-import { formChoice } from "../compiled/before_after_hooks_switch.js";
+import { formChoice } from "../compiled/switch_saved_values_before_after_hooks.js";
 import { button, h } from "../../dom.js";
 import { plural } from "../../scene/format.js";
 import { drawnNodes } from "../../shell/step_switch.js";

@@ -4,7 +4,7 @@
 import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
-import { paintBlame } from "./blame.js";
+import { paintBlame } from "./arrow_from_write_to_badge.js";
 import { paintDetaches } from "./detach.js";
 import { paintStations } from "./stations.js";
 import { lineStyle, paintLine, paintPulse, paintViews } from "./edge.js";
@@ -13,7 +13,7 @@ import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text.js";
 import { isHeldAt, nodeAt, phaseOf, phaseOfLifetime } from "../../../scene/replay.js";
 import { sameItem } from "../../../store.js";
-import { paintRegion } from "../../compiled/paint_in_graph.js";
+import { paintRegion } from "../../compiled/paint_region_in_graph_view.js";
 import { itemOf, keyOf } from "../hit_test.js";
 
 /** @typedef {import("../../../canvas/text.js").Pen} Pen */

@@ -1,6 +1,6 @@
 """The arrow from the write that a finding blames to the saved-tensor badge that it broke.
 
-The viewer's ``views/graph/paint/blame.js`` draws the same arrow.
+The viewer's ``views/graph/paint/arrow_from_write_to_badge.js`` draws the same arrow.
 """
 
 from __future__ import annotations
