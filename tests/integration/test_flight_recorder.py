@@ -546,7 +546,7 @@ def check_that_training_continued(trace_of, path=None):
 def test_full_disk_does_not_affect_training(tmp_path, small_batches, monkeypatch):
     def open_full(self, path):
         original(self, path)
-        self.file = _FullDisk(self.file, 80_000)
+        self.file = _FullDisk(self.file, 100_000)
 
     original = streaming_writer.Stream.__init__
     monkeypatch.setattr(streaming_writer.Stream, "__init__", open_full)

@@ -98,7 +98,9 @@ LOST = {
 
 @pytest.mark.parametrize("work", LOST)
 def test_line_that_lost_the_graph_is_reported(work):
-    assert first(work, NET) == ("graph-lost", LOST[work], "certain")
+    # The block, or the statement in it, can be moved.
+    off = {lost_in_a_block, lost_by_a_call, lost_in_a_decorator}
+    assert first(work, NET) == ("graph-lost", LOST[work], "likely" if work in off else "certain")
 
 
 def test_block_around_the_request_of_a_gradient_is_likely():
