@@ -12,7 +12,7 @@ from viewer_page import Stage
 
 from autogradviz.scene.layout.coordinates import place
 
-pytestmark = pytest.mark.one_in(4, reason="opens every view", in_ci=1)
+pytestmark = pytest.mark.one_in(4, reason="opens every view", in_ci=2)
 
 
 STYLE = Path(__file__).parents[2] / "assets" / "viewer" / "style" / "base.css"

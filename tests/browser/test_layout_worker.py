@@ -12,7 +12,7 @@ from autogradviz.render.pages import read_global_script, read_style, render_html
 from autogradviz.render.widget import pack
 from autogradviz.scene.payload import to_payload
 
-pytestmark = pytest.mark.one_in(3, reason="lays out large graphs", in_ci=1)
+pytestmark = pytest.mark.one_in(3, reason="lays out large graphs", in_ci=2)
 
 COUNTED = """
 window.started = 0;

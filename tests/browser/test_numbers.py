@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from training_programs import PROGRAMS
 
-pytestmark = pytest.mark.one_in(3, reason="opens a page for each view", in_ci=1)
+pytestmark = pytest.mark.one_in(3, reason="opens a page for each view", in_ci=2)
 
 
 def properties(page, selector):

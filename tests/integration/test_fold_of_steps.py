@@ -60,7 +60,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.one_in(5, reason="draws the fold of each bug", in_ci=1)
+@pytest.mark.one_in(5, reason="draws the fold of each bug", in_ci=2)
 @pytest.mark.parametrize("case", sorted(path.stem for path in CASES.glob("*.py")))
 def test_what_the_ribbons_hold_is_the_memory_of_the_recording(case):
     done = run_forked("-c", CHILD, CASES / f"{case}.py", timeout=120)

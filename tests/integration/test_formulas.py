@@ -23,7 +23,7 @@ def answers(cases):
     return found
 
 
-@pytest.mark.one_in(32, reason="checks ten formulas each", in_ci=2)
+@pytest.mark.one_in(32, reason="checks ten formulas each", in_ci=6)
 @pytest.mark.parametrize("chunk", RIGHT)
 def test_right_formulas_are_not_called_wrong(chunk):
     found = answers(formula_corpus.right_cases(0, chunk))
@@ -32,7 +32,7 @@ def test_right_formulas_are_not_called_wrong(chunk):
     assert len(unknown) <= 5, unknown
 
 
-@pytest.mark.one_in(16, reason="checks ten formulas each", in_ci=2)
+@pytest.mark.one_in(16, reason="checks ten formulas each", in_ci=6)
 @pytest.mark.parametrize("chunk", WRONG)
 def test_wrong_formulas_are_called_wrong(chunk):
     found = answers(formula_corpus.wrong_cases(0, chunk))

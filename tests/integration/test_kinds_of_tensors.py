@@ -41,7 +41,7 @@ def wrong(found):
     }
 
 
-@pytest.mark.one_in(3, reason="ten seconds for each kind", in_ci=1)
+@pytest.mark.one_in(3, reason="ten seconds for each kind", in_ci=2)
 @pytest.mark.parametrize("kind", ALWAYS)
 def test_recording_is_the_same_or_says_what_is_missing(kind):
     assert wrong(cells(kind, [each for each in OPTIONS if each not in SLOW])) == {}

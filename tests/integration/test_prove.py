@@ -749,7 +749,7 @@ ANSWERED = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(3, reason="trains each program several times", in_ci=1)
+@pytest.mark.one_in(3, reason="trains each program several times", in_ci=2)
 @pytest.mark.parametrize("name", ANSWERED)
 def test_real_bug_is_proved_at_its_line(name):
     path = CASES / f"{name}.py"

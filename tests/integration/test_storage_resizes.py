@@ -116,7 +116,7 @@ def test_detach_inside_a_sharded_module_is_found(mesh):
     assert f"{BLOCKS - 1}.up.weight" in entry.effect
 
 
-@pytest.mark.ci(reason="plans a large model on meta tensors")
+@pytest.mark.slow(reason="plans a large model on meta tensors")
 def test_plan_of_one_of_a_thousand_ranks():
     dist.init_process_group("fake", rank=0, world_size=1_000, store=FakeStore())
     try:
