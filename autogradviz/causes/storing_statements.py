@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.rewrites import STORING_CALLS
+from autogradviz.diagnose.source.rewrites import is_storing_call, sets_part_of_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ def stored_at(
         statements = source.simple_statements(frame)
         values: _Values = {}
         for statement in statements:
-            if any(map(_is_storing, ast.walk(statement))):
+            if any(map(is_storing_call, ast.walk(statement))):
                 return frame, frozenset()
             for target in _targets(statement):
                 values |= dict.fromkeys(_names(target)) if not depth else _given(target, returned)
@@ -137,16 +137,10 @@ def _parts(value: ast.expr, values: _Values) -> Iterator[tuple[int, str, bool]]:
         yield from ((line, name, True) for line, name, _ in _parts(each, values))
 
 
-def _is_storing(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in STORING_CALLS
-
-
 def _stored(node: ast.AST) -> list[ast.expr]:
     """Return the expressions whose values a statement or call stores."""
     if isinstance(node, ast.Call):
-        return list(node.args) if _is_storing(node) else []
-    if isinstance(node, ast.Assign) and any(
-        isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets
-    ):
+        return list(node.args) if is_storing_call(node) else []
+    if isinstance(node, ast.Assign) and sets_part_of_object(node):
         return [node.value]
     return []

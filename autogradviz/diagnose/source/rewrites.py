@@ -117,7 +117,7 @@ class _Writer(ast.NodeTransformer):
 
 
 _WHERE_ARGUMENTS: Final = 3
-STORING_CALLS: Final = frozenset(
+_STORING_CALLS: Final = frozenset(
     {"append", "extend", "add", "insert", "appendleft", "setdefault", "update"}
 )
 """Methods of containers that keep what they are given."""
@@ -193,19 +193,23 @@ def detached_store(location: SourceLocation | None, names: frozenset[str]) -> st
     for statement in _statements_of(location):
         before = ast.unparse(statement)
         for node in ast.walk(statement):
-            if (
-                isinstance(node, ast.Call)
-                and getattr(node.func, "attr", "") in STORING_CALLS
-                and node.args
-            ):
+            if isinstance(node, ast.Call) and is_storing_call(node) and node.args:
                 node.args[-1] = _detach_kept(node.args[-1], names)
-            elif isinstance(node, ast.Assign) and any(
-                isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets
-            ):
+            elif isinstance(node, ast.Assign) and sets_part_of_object(node):
                 node.value = _detach_kept(node.value, names)
         if ast.unparse(statement) != before:
             return ast.unparse(statement)
     return None
+
+
+def is_storing_call(node: ast.AST) -> bool:
+    """Return whether a node calls a method of a container that keeps what it is given."""
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _STORING_CALLS
+
+
+def sets_part_of_object(node: ast.Assign) -> bool:
+    """Return whether an assignment sets an attribute or an entry."""
+    return any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets)
 
 
 def _detach_kept(value: ast.expr, names: frozenset[str]) -> ast.expr:
