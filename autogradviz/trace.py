@@ -375,7 +375,8 @@ class Trace:
         PyTorch adds in place are counted so, although it does not under the Python engine.
 
         Args:
-            device: count the storages of this device only, "cuda:0".
+            device: count the storages of this device only, "cuda:0". Without it, those of all
+                devices but "meta", which has no memory, if the recording has any other.
 
         Returns:
             A row for each event that changes a number, and the peak: ``print`` shows it by kind,

@@ -308,12 +308,20 @@ def _between(
             yield max(seq, start), kind
 
 
+def _devices_counted(analysis: Analysis, device: str | None) -> set[str]:
+    """Return the devices whose storages count. Those of "meta" have no memory beside others."""
+    if device is not None:
+        return {device}
+    used = {event.device for event in analysis.log.of(TensorSeen)}
+    return used - {"meta"} or used
+
+
 class _Lives:
     """The storages of a recording from birth to death."""
 
     def __init__(self, analysis: Analysis, device: str | None, *, as_plain: bool) -> None:
         self._analysis = analysis
-        self._device = device
+        self._devices = _devices_counted(analysis, device)
         self._died = _deaths(analysis)
         self._lasting, self._owners = self._read_lasting()
         self._holds: dict[int, list[Hold]] = defaultdict(list)
@@ -341,7 +349,7 @@ class _Lives:
             if storage_id is None or storage_id in seen:
                 continue
             seen.add(storage_id)
-            if self._device is not None and event.device != self._device:
+            if event.device not in self._devices:
                 continue
             op = analysis.creators.get(storage_id)
             born = event.seq if op is None else max(event.seq, op.seq)

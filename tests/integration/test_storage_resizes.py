@@ -143,3 +143,15 @@ def test_plan_of_one_of_a_thousand_ranks():
     assert at_end["gradients"] == BLOCKS * parts * NBYTES
     # The two averages of AdamW, and a step for each parameter.
     assert at_end["optimizer state"] == BLOCKS * (2 * parts + 4) * NBYTES
+
+
+def test_tensors_on_meta_have_no_memory_beside_others():
+    on_meta = torch.nn.Linear(1000, 1000, device="meta")
+    layer = torch.nn.Linear(3, 1)
+    with autogradviz.record(layer, memory=True) as trace:
+        on_meta(torch.ones(2, 1000, device="meta"))
+        layer(torch.ones(2, 3)).sum().backward()
+    memory = trace.memory_by_kind()
+    assert "meta" not in memory.not_counted
+    assert memory.peak.total < 1000**2
+    assert trace.memory_by_kind("meta").peak.total >= 1000**2
