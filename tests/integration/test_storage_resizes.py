@@ -145,7 +145,7 @@ def test_plan_of_one_of_a_thousand_ranks():
     assert at_end["optimizer state"] == BLOCKS * (2 * parts + 4) * NBYTES
 
 
-def test_tensors_on_meta_have_no_memory_beside_others():
+def test_tensors_on_meta_do_not_add_to_memory_of_other_devices():
     on_meta = torch.nn.Linear(1000, 1000, device="meta")
     layer = torch.nn.Linear(3, 1)
     with autogradviz.record(layer, memory=True) as trace:
