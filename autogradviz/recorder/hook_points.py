@@ -81,6 +81,10 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session
 
 
+_READ_AT_EACH_END = 5000
+"""Live storages that are read at each step end; more are read at fewer ends, for the same cost."""
+
+
 class HookPoints:
     """The hook points of one recording, and the tables that they fill."""
 
@@ -101,6 +105,7 @@ class HookPoints:
         self.steps = StepTable(session, self.tensors, self.gradients)
         self._held_graphs = HeldGraphs(session, self.steps)
         self._alive_at_ends: deque[AbstractSet[int]] = deque(maxlen=2)
+        self._ends_until_read = 0
         self.steps.listeners.append(self._remember_alive)
         self.functions = CustomFunctionTable(session, self.tensors, tables.functions)
         graph = engine.make_graph_tables(
@@ -258,13 +263,17 @@ class HookPoints:
                 self._session.emit(TensorsFreedAfterSteps, tuple(sorted(gone)))
 
     def _alive_until_end(self) -> AbstractSet[int]:
-        """Return one tensor of each storage that was alive at the ends of the last two steps."""
+        """Return one tensor of each storage that was alive at the last two step ends that were read."""
         ends = self._alive_at_ends
         return ends[0] & ends[1] if len(ends) == ends.maxlen else frozenset()
 
     def _remember_alive(self, _end_seq: int) -> None:
-        alive = self._session.guarded("tensors", self._engine.live_storages)
-        self._alive_at_ends.append(frozenset(alive or ()))
+        if self._ends_until_read > 0:
+            self._ends_until_read -= 1
+            return
+        alive = self._session.guarded("tensors", self._engine.live_storages) or ()
+        self._alive_at_ends.append(frozenset(alive))
+        self._ends_until_read = len(alive) // _READ_AT_EACH_END
 
     def _walk_before_backward(self) -> None:
         """Record the graph of the newest results; a backward has recorded its own."""

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import autogradviz
-from autogradviz.events import OldGraphHeld
+from autogradviz.events import OldGraphHeld, TensorsFreedAfterSteps
 from autogradviz.recorder.owners.find_owners import _Search
+from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 
 pytestmark = pytest.mark.one_in(3, reason="searches the heap", in_ci=1)
 
@@ -200,6 +201,28 @@ def test_search_stops_when_its_time_is_over(weight):
 def test_other_objects_are_refused():
     with pytest.raises(autogradviz.NotAGraphError):
         autogradviz.owners([1])
+
+
+def test_many_living_tensors_are_read_at_few_step_ends(monkeypatch):
+    monkeypatch.setattr("autogradviz.recorder.hook_points._READ_AT_EACH_END", 100)
+    reads = []
+    whole = TensorTable.live_storages
+    monkeypatch.setattr(TensorTable, "live_storages", lambda ids: reads.append(1) or whole(ids))
+    net = nn.Linear(3, 1)
+
+    def steps():
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        kept = []
+        for _ in range(9):
+            net(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            kept += [torch.ones(1) for _ in range(60)]
+
+    with autogradviz.record(net, engine="python") as trace:
+        steps()
+    assert 2 <= len(reads) <= 5
+    (freed,) = trace.log.of(TensorsFreedAfterSteps)
+    assert len(freed.tensor_ids) >= 60
 
 
 @pytest.mark.parametrize("kept", ["list", "sum", "detached"])
