@@ -263,7 +263,7 @@ class HookPoints:
                 self._session.emit(TensorsFreedAfterSteps, tuple(sorted(gone)))
 
     def _alive_until_end(self) -> AbstractSet[int]:
-        """Return one tensor of each storage that was alive at the last two step ends that were read."""
+        """Return one tensor of each storage that was alive at the last two step ends it read."""
         ends = self._alive_at_ends
         return ends[0] & ends[1] if len(ends) == ends.maxlen else frozenset()
 
