@@ -7,11 +7,10 @@ else is here once for both engines.
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.events import ErrorRaised, TensorsAlive, TensorsFreedAfterSteps
+from autogradviz.events import ErrorRaised
 from autogradviz.recorder.backward.backward_calls import (
     BackwardTable,
     CustomFunctionTable,
@@ -49,6 +48,7 @@ from autogradviz.recorder.out_of_memory.failures import (
 )
 from autogradviz.recorder.owners.find_owners import HeldGraphs
 from autogradviz.recorder.owners.memory_holders import MemoryHolders
+from autogradviz.recorder.owners.tensors_alive_at_step_ends import TensorsAliveAtStepEnds
 from autogradviz.recorder.raised_errors import describe, explained_error
 from autogradviz.recorder.saved_tensors.hooks import (
     HookPairTable,
@@ -81,10 +81,6 @@ if TYPE_CHECKING:
     from autogradviz.recorder.session import Session
 
 
-_READ_AT_EACH_END = 5000
-"""Live storages that are read at each step end; more are read at fewer ends, for the same cost."""
-
-
 class HookPoints:
     """The hook points of one recording, and the tables that they fill."""
 
@@ -104,9 +100,8 @@ class HookPoints:
         self.gradients = GradientTable(session, self.tensors, self.leaves)
         self.steps = StepTable(session, self.tensors, self.gradients)
         self._held_graphs = HeldGraphs(session, self.steps)
-        self._alive_at_ends: deque[AbstractSet[int]] = deque(maxlen=2)
-        self._ends_until_read = 0
-        self.steps.listeners.append(self._remember_alive)
+        self._alive_at_step_ends = TensorsAliveAtStepEnds(session, engine)
+        self.steps.listeners.append(self._alive_at_step_ends.read)
         self.functions = CustomFunctionTable(session, self.tensors, tables.functions)
         graph = engine.make_graph_tables(
             session, leaves=self.leaves, modules=self.modules, saves=self.saves,
@@ -244,7 +239,8 @@ class HookPoints:
         guarded("leaves", self.gradients.read_parameters_of_zeros)
         guarded("leaves", self.gradients.report_unread)
         guarded("steps", self.steps.find_optimizers)
-        guarded("tensors", self._emit_alive)
+        if self.steps.count:  # without a step, no tensor outlives one
+            guarded("tensors", self._alive_at_step_ends.emit)
         guarded("owners", self._held_graphs.record)
         if self._session.addresses is not None:
             guarded("addresses", self._session.addresses.finish)
@@ -252,28 +248,6 @@ class HookPoints:
             guarded("verify", self._session.verifier.finish)
         if error is not None:
             guarded("error", self._emit_error, error)
-
-    def _emit_alive(self) -> None:
-        if self.steps.count:  # without a step, no tensor outlives one
-            alive = self._engine.live_tensor_ids()
-            # A list in a function that has returned is gone, and so is what it kept.
-            gone = self._alive_until_end() - alive
-            self._session.emit(TensorsAlive, tuple(sorted(alive)))
-            if gone:
-                self._session.emit(TensorsFreedAfterSteps, tuple(sorted(gone)))
-
-    def _alive_until_end(self) -> AbstractSet[int]:
-        """Return one tensor of each storage that was alive at the last two step ends it read."""
-        ends = self._alive_at_ends
-        return ends[0] & ends[1] if len(ends) == ends.maxlen else frozenset()
-
-    def _remember_alive(self, _end_seq: int) -> None:
-        if self._ends_until_read > 0:
-            self._ends_until_read -= 1
-            return
-        alive = self._session.guarded("tensors", self._engine.live_storages) or ()
-        self._alive_at_ends.append(frozenset(alive))
-        self._ends_until_read = len(alive) // _READ_AT_EACH_END
 
     def _walk_before_backward(self) -> None:
         """Record the graph of the newest results; a backward has recorded its own."""
@@ -349,7 +323,7 @@ class HookPoints:
         self.gradients.prune()
         self.steps.prune(self.leaves.live_ids)
         referenced = tensors | self.leaves.live_ids | self.gradients.loss_ids
-        referenced |= self._alive_until_end()
+        referenced |= self._alive_at_step_ends.outlived()
         self._engine.prune(referenced, first_seq)
         self.saves.prune(first_saved_id)
         self.state.prune(first_seq)

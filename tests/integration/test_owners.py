@@ -12,6 +12,7 @@ from torch import nn
 
 import autogradviz
 from autogradviz.events import OldGraphHeld, TensorsFreedAfterSteps
+from autogradviz.recorder.owners import tensors_alive_at_step_ends
 from autogradviz.recorder.owners.find_owners import _Search
 from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 
@@ -204,7 +205,7 @@ def test_other_objects_are_refused():
 
 
 def test_many_living_tensors_are_read_at_few_step_ends(monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.hook_points._READ_AT_EACH_END", 100)
+    monkeypatch.setattr(tensors_alive_at_step_ends, "_READ_AT_EACH_END", 100)
     reads = []
     whole = TensorTable.live_storages
     monkeypatch.setattr(TensorTable, "live_storages", lambda ids: reads.append(1) or whole(ids))
