@@ -22,13 +22,17 @@ does with its first array, is avoided during a step: arrays are built from buffe
 
 Reading a trace creates hundreds of thousands of frozen records.
 ``support/fast_dataclass_constructor.py`` fills them before they are frozen, and
-``support/process.py`` pauses the garbage collector meanwhile. A picture of the graph does not
-build the panels. Groups with equal links are arranged once. In a compressed payload, columns of
-ascending numbers hold differences (``scene/payload.py``).
+``support/locks_gc_rank_and_stderr.py`` pauses the garbage collector meanwhile. A picture of the
+graph does not build the panels. Groups with equal links are arranged once. In a compressed payload,
+columns of ascending numbers hold differences (``scene/payload.py``).
 """
 
 import autogradviz.event_log.load_pyarrow  # noqa: F401 - before all that imports pyarrow
-from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
+from autogradviz.event_log.encode_arrow_stream import (
+    FORMAT_VERSION,
+    described_schema,
+    write_options,
+)
 from autogradviz.event_log.filter_and_redact import matches_module, redact, within
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.rank_path_after_restart import path_of_rank
@@ -43,7 +47,7 @@ from autogradviz.event_log.read_files import (
     temp_sibling,
     write_over_own,
 )
-from autogradviz.event_log.read_kinds import read_kinds, read_summary
+from autogradviz.event_log.read_some_kinds_of_events import read_kinds, read_summary
 from autogradviz.event_log.step_totals import StepTotals, step_totals
 from autogradviz.event_log.streaming_writer import Stream
 from autogradviz.event_log.trace_file import (

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from autogradviz.errors import OutputExistsError
 from autogradviz.event_log.arrow_arrays import Table, null_arrays
-from autogradviz.event_log.encode_stream import FORMAT_VERSION, Encoder, described_schema
+from autogradviz.event_log.encode_arrow_stream import FORMAT_VERSION, Encoder, described_schema
 from autogradviz.event_log.rows_to_arrow import complete, find_runs, to_columns
 from autogradviz.events import field_names
-from autogradviz.support.process import is_rank_file
+from autogradviz.support.locks_gc_rank_and_stderr import is_rank_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

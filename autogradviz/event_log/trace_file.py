@@ -18,7 +18,7 @@ from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import read_files
 from autogradviz.event_log.arrow_arrays import import_pandas, read_messages
-from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
+from autogradviz.event_log.encode_arrow_stream import FORMAT, FORMAT_VERSION, to_batches
 from autogradviz.event_log.log import Log, Segments
 from autogradviz.event_log.rank_summary import summarize, summary_footer
 from autogradviz.event_log.read_files import (
@@ -33,12 +33,12 @@ from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.step_totals import step_totals
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import EVENT_TYPES, Event, RankSeen, RecordingEnded, field_names
-from autogradviz.support.process import as_path
+from autogradviz.support.locks_gc_rank_and_stderr import as_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.encode_arrow_stream import Encoder
     from autogradviz.event_log.log import Segment
 
 _DAMAGED: Final = "the file is cut off or damaged"

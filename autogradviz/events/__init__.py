@@ -81,16 +81,20 @@ from autogradviz.events.compiled import RegionRan as RegionRan
 from autogradviz.events.compiled import RegionSource as RegionSource
 from autogradviz.events.compiled import SlotKind as SlotKind
 from autogradviz.events.compiled import SlotPlanned as SlotPlanned
-from autogradviz.events.definitions import CellSeen as CellSeen
-from autogradviz.events.definitions import DistributedTensorSeen as DistributedTensorSeen
-from autogradviz.events.definitions import FrameSeen as FrameSeen
-from autogradviz.events.definitions import ModuleSeen as ModuleSeen
-from autogradviz.events.definitions import ParameterSeen as ParameterSeen
-from autogradviz.events.definitions import SourceLineRead as SourceLineRead
-from autogradviz.events.definitions import StackSeen as StackSeen
-from autogradviz.events.definitions import StorageAddressSeen as StorageAddressSeen
-from autogradviz.events.definitions import StridesSeen as StridesSeen
-from autogradviz.events.definitions import TensorSeen as TensorSeen
+from autogradviz.events.definitions_of_frames_and_tensors import CellSeen as CellSeen
+from autogradviz.events.definitions_of_frames_and_tensors import (
+    DistributedTensorSeen as DistributedTensorSeen,
+)
+from autogradviz.events.definitions_of_frames_and_tensors import FrameSeen as FrameSeen
+from autogradviz.events.definitions_of_frames_and_tensors import ModuleSeen as ModuleSeen
+from autogradviz.events.definitions_of_frames_and_tensors import ParameterSeen as ParameterSeen
+from autogradviz.events.definitions_of_frames_and_tensors import SourceLineRead as SourceLineRead
+from autogradviz.events.definitions_of_frames_and_tensors import StackSeen as StackSeen
+from autogradviz.events.definitions_of_frames_and_tensors import (
+    StorageAddressSeen as StorageAddressSeen,
+)
+from autogradviz.events.definitions_of_frames_and_tensors import StridesSeen as StridesSeen
+from autogradviz.events.definitions_of_frames_and_tensors import TensorSeen as TensorSeen
 from autogradviz.events.devices import DeviceCopied as DeviceCopied
 from autogradviz.events.devices import DeviceTimeRead as DeviceTimeRead
 from autogradviz.events.devices import StreamAction as StreamAction

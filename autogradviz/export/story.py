@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from autogradviz.causes import find_problems
 from autogradviz.render.svg.story import no_story, render_story
 from autogradviz.scene import build_scene
-from autogradviz.scene.causes import with_causes
+from autogradviz.scene.audit_and_why_tables import with_causes
 from autogradviz.support.source_lines_and_libraries import escape_surrogates
 
 if TYPE_CHECKING:

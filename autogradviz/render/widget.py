@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anywidget
 import traitlets
 
-from autogradviz.render.pages import compress_module, read_script, read_style
+from autogradviz.render.html_pages import compress_module, read_script, read_style
 from autogradviz.scene.group_graphs import find_group, find_item
 from autogradviz.scene.payload import pack
 

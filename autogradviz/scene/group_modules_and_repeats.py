@@ -14,7 +14,7 @@ from autogradviz.scene.group_graphs import (
     place_graphs,
     split_cycles,
 )
-from autogradviz.scene.text import last_part, range_label
+from autogradviz.scene.label_text_and_width import last_part, range_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.analysis.memory_at_failure import memory_at_failure
+from autogradviz.analysis.memory_when_allocation_failed import memory_at_failure
 from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.blame.exception_from_grad_none import (
     end_of_gradient,
@@ -14,7 +14,6 @@ from autogradviz.diagnose.blame.exception_from_grad_none import (
     without_gradient,
 )
 from autogradviz.diagnose.evidence.changes_that_free_memory import find_changes
-from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.evidence.memory_holders import holder_at_failure
 from autogradviz.diagnose.evidence.memory_needs import StepMemory
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
@@ -24,14 +23,15 @@ from autogradviz.diagnose.evidence.tensor_values import (
     raised_by_pytorch,
     suspected,
 )
-from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, rule
-from autogradviz.diagnose.text_formatting import (
+from autogradviz.diagnose.evidence.tensors_of_earlier_graph import owner_of_old_graph
+from autogradviz.diagnose.finding_text import (
     describe_op,
     describe_tensor,
     join_names,
     short_location,
 )
-from autogradviz.event_log.match_ops_nodes import custom_functions
+from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, rule
+from autogradviz.event_log.match_ops_to_nodes import custom_functions
 from autogradviz.events import BackwardEnded
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Op, SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.analysis.memory_at_failure import HeldKind, MemoryAtFailure
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.analysis.memory_when_allocation_failed import HeldKind, MemoryAtFailure
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.finding import Change, Confidence
 
 

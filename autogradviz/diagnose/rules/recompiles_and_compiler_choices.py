@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compiled_graphs.read_graph_text import is_view
-from autogradviz.diagnose.blame.recompute_causes import find_guard_writer, guarded_name
+from autogradviz.diagnose.blame.causes_of_recompute_difference import (
+    find_guard_writer,
+    guarded_name,
+)
 from autogradviz.diagnose.evidence.compiled_code import (
     RanRegion,
     call_line,
@@ -22,9 +25,9 @@ from autogradviz.diagnose.evidence.compiled_code import (
     same_line,
     values_of_backward,
 )
+from autogradviz.diagnose.finding_text import describe_region, join_names, short_location
 from autogradviz.diagnose.rule import Always, Draft, rule
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.text_formatting import describe_region, join_names, short_location
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import CompileStarted, MemoryBudgetChanged
 from autogradviz.support.source_lines_and_libraries import lines_of
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
         GraphBreak,
         Recompile,
     )
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A memory budget, a checkpoint policy or a large saved value of a compiled region -------------
