@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autogradviz.event_log.arrow_arrays import read_messages
+from autogradviz.event_log.arrow_file_layout import open_stream
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.rank_summary import SUMMARIZED, RankSummary, read_footer, summarize
-from autogradviz.event_log.read_files import open_stream
 from autogradviz.event_log.rows_to_arrow import find_runs, to_rows
 from autogradviz.event_log.trace_file import UNREADABLE, check_beginning, read_content
 from autogradviz.events import field_names
@@ -16,7 +16,7 @@ from autogradviz.events import field_names
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from autogradviz.event_log.read_files import PathLike
+    from autogradviz.event_log.overwrite_protection import PathLike
     from autogradviz.events import Event
 
 

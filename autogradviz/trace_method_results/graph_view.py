@@ -151,8 +151,7 @@ def graph(
         >>> autogradviz.graph((weight * 2).sum())
         <GraphView of 3 nodes and 2 edges>
     """
-    from autogradviz.recorder import Recorder
-    from autogradviz.recorder import graph_roots
+    from autogradviz.recorder import Recorder, graph_roots
 
     roots = graph_roots(output)
     if not roots:

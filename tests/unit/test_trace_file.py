@@ -25,7 +25,7 @@ from autogradviz.event_log import (
     save,
 )
 from autogradviz.event_log import encode_arrow_stream as encode_stream
-from autogradviz.event_log.read_files import index_size
+from autogradviz.event_log.arrow_file_layout import index_size
 from autogradviz.events import EVENT_TYPES, OpCalled, RecordingEnded, SourceLineRead
 from autogradviz.live.follow_growing_file import FollowedFile
 

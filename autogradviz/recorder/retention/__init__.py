@@ -18,7 +18,7 @@ The first loss that is not finite writes the kept events.
 A streamed file receives each batch in one write after the last complete one. If a write fails, it
 is truncated again, and the recording continues in memory with the last steps. A new file is written
 next to its destination and linked to its final name, which fails if another process was faster
-(``event_log/read_files.py``).
+(``event_log/overwrite_protection.py``).
 
 With several ranks, each process writes its own file in one folder, named by the rank that the
 launcher put into the environment (``support/locks_gc_rank_and_stderr.py``), so no name is searched
