@@ -23,7 +23,10 @@ from autogradviz.events import VersionBumped
 from autogradviz.export import describe_formats
 from autogradviz.scene import build_scene
 from autogradviz.trace_method_results.graph_view import GraphView
-from autogradviz.trace_method_results.result_lists import Findings, SavedTensors
+from autogradviz.trace_method_results.lists_of_findings_and_saved_tensors import (
+    Findings,
+    SavedTensors,
+)
 
 if TYPE_CHECKING:
     import os

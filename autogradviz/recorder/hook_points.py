@@ -59,7 +59,7 @@ from autogradviz.recorder.saved_tensors.hooks import (
     observe_disabled_hooks,
     observe_hook_pairs,
 )
-from autogradviz.recorder.saved_tensors.saves import AddressTable, SaveTable
+from autogradviz.recorder.saved_tensors.registry_of_saves import AddressTable, SaveTable
 from autogradviz.recorder.torch_internals.compilers import skip_recorder_frames
 from autogradviz.recorder.torch_internals.patches import (
     forget_fake_tensor,

@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.render.svg.story import render_frames
+from autogradviz.render.svg.finding_story import render_frames
 from autogradviz.scene.payload import pack, to_payload
 
 if TYPE_CHECKING:

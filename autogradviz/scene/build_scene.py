@@ -20,7 +20,7 @@ from autogradviz.scene.compiled.tables import (
 from autogradviz.scene.detached_tensors import build_detaches
 from autogradviz.scene.finding_stories import find_blamed
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
-from autogradviz.scene.group_graphs import find_opened
+from autogradviz.scene.graph_of_groups import find_opened
 from autogradviz.scene.group_modules_and_repeats import group_nodes
 from autogradviz.scene.layout.group_sizes_and_main_column import (
     find_alone,

@@ -14,8 +14,8 @@ from autogradviz.analysis import Analysis
 from autogradviz.diagnose.finding import Finding
 from autogradviz.events import BackwardStarted, TensorUnpacked
 from autogradviz.render.html_pages import render_html
-from autogradviz.render.svg import story as pictures
-from autogradviz.render.svg.story import render_frames, render_story
+from autogradviz.render.svg import finding_story as pictures
+from autogradviz.render.svg.finding_story import render_frames, render_story
 from autogradviz.scene.finding_stories import MAX_STATIONS, StoryBuilder
 
 SVG = "{http://www.w3.org/2000/svg}"

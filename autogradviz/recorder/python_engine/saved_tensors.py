@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.python_engine.ops_that_created_nodes import CreatorTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.python_engine.version_table import VersionTable
-    from autogradviz.recorder.saved_tensors.saves import SaveTable
+    from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session, SessionRef
     from autogradviz.recorder.thread_state import ThreadState
     from autogradviz.recorder.torch_internals.nodes import Slots

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autogradviz.causes import find_problems
-from autogradviz.render.svg.story import no_story, render_story
+from autogradviz.render.svg.finding_story import no_story, render_story
 from autogradviz.scene import build_scene
 from autogradviz.scene.audit_and_why_tables import with_causes
 from autogradviz.support.source_lines_and_libraries import escape_surrogates
