@@ -149,8 +149,8 @@ docs-examples: $(VENV)/.documenting ## run the examples of the guides and store 
 	$(BIN)/python docs/run_examples.py --update
 
 pictures: $(VENV)/.developing $(VENV)/.documenting programs ## draw the pictures of the documentation, or with FINDING=name of one finding
-	$(if $(FINDING),,$(BIN)/python assets/pictures.py)
-	$(BIN)/python assets/docs_pictures.py $(FINDING)
+	$(if $(FINDING),,$(BIN)/python assets/draw_readme_pictures.py)
+	$(BIN)/python assets/draw_guide_and_finding_pictures.py $(FINDING)
 	$(BIN)/python docs/generate_findings.py
 
 bench: native programs $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md

@@ -22,7 +22,7 @@ const viewStyles = {
     onLoad({ filter: /[\\/]views[\\/].*\.css$/ }, async ({ path }) => {
       const text = readFileSync(path, "utf8");
       const { code } = await transform(text, { loader: "css", minify: true, charset: "ascii" });
-      const list = JSON.stringify(join(here, "viewer/style/view_styles.js"));
+      const list = JSON.stringify(join(here, "viewer/style/view_css_added_by_build.js"));
       const contents = `import { viewStyles } from ${list};\nviewStyles.push(${JSON.stringify(code.trim())});`;
       return { contents, loader: "js" };
     }),

@@ -13,13 +13,13 @@ _NAMES_BY_MODULE = {
     "breakpoints.stop_condition": "StopCondition watch",
     "causes": "Audit AuditEntry Certificate Explanation ExplanationStep UnverifiedNode",
     "checking.result": "CheckEntry CheckItem CheckResult",
-    "checking.prove_finding": "prove",
+    "checking.record_step_and_prove": "prove",
     "checking.run_relations": "check",
     "comparison.compare_traces": "compare",
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
     "diagnose.finding": "Change",
-    "diagnose.evidence.gradient_lives": "FailedFact",
+    "diagnose.evidence.gradient_writes_clears_and_uses": "FailedFact",
     "diagnose.evidence.memory_holders": "MemoryHolder MemoryHolders",
     "diagnose.evidence.tensor_values": "NotFiniteEntry NotFiniteLedger",
     "errors": (
@@ -44,11 +44,11 @@ _NAMES_BY_MODULE = {
     "reproduce.reproduction": "Reproduction",
     "distributed_runs": "FirstDifference OddRank RankFile Run RunFinding UnreadableFile load",
     "trace": "Trace",
-    "views.compiled_region_view": "CompiledRegionView",
-    "views.flame_graph_view": "FlameGraphView",
-    "views.fold_view": "FoldView",
-    "views.graph_view": "GraphView graph",
-    "views.what_keeps_alive": "OwnerPath Owners owners",
+    "trace_method_results.compiled_region_view": "CompiledRegionView",
+    "trace_method_results.flame_graph_view": "FlameGraphView",
+    "trace_method_results.fold_view": "FoldView",
+    "trace_method_results.graph_view": "GraphView graph",
+    "trace_method_results.what_keeps_alive": "OwnerPath Owners owners",
 }
 """The names that are imported on first access, so that ``import autogradviz`` is fast.
 

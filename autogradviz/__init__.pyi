@@ -29,7 +29,7 @@ from autogradviz.causes import Certificate as Certificate
 from autogradviz.causes import Explanation as Explanation
 from autogradviz.causes import ExplanationStep as ExplanationStep
 from autogradviz.causes import UnverifiedNode as UnverifiedNode
-from autogradviz.checking.prove_finding import prove as prove
+from autogradviz.checking.record_step_and_prove import prove as prove
 from autogradviz.checking.result import CheckEntry as CheckEntry
 from autogradviz.checking.result import CheckItem as CheckItem
 from autogradviz.checking.result import CheckResult as CheckResult
@@ -39,7 +39,7 @@ from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
-from autogradviz.diagnose.evidence.gradient_lives import FailedFact as FailedFact
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import FailedFact as FailedFact
 from autogradviz.diagnose.evidence.memory_holders import MemoryHolder as MemoryHolder
 from autogradviz.diagnose.evidence.memory_holders import MemoryHolders as MemoryHolders
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteEntry as NotFiniteEntry
@@ -90,13 +90,15 @@ from autogradviz.render.live_pages import LiveWidget as LiveWidget
 from autogradviz.render.widget import TraceWidget as TraceWidget
 from autogradviz.reproduce.reproduction import Reproduction as Reproduction
 from autogradviz.trace import Trace as Trace
-from autogradviz.views.compiled_region_view import CompiledRegionView as CompiledRegionView
-from autogradviz.views.flame_graph_view import FlameGraphView as FlameGraphView
-from autogradviz.views.fold_view import FoldView as FoldView
-from autogradviz.views.graph_view import GraphView as GraphView
-from autogradviz.views.graph_view import graph as graph
-from autogradviz.views.what_keeps_alive import OwnerPath as OwnerPath
-from autogradviz.views.what_keeps_alive import Owners as Owners
-from autogradviz.views.what_keeps_alive import owners as owners
+from autogradviz.trace_method_results.compiled_region_view import (
+    CompiledRegionView as CompiledRegionView,
+)
+from autogradviz.trace_method_results.flame_graph_view import FlameGraphView as FlameGraphView
+from autogradviz.trace_method_results.fold_view import FoldView as FoldView
+from autogradviz.trace_method_results.graph_view import GraphView as GraphView
+from autogradviz.trace_method_results.graph_view import graph as graph
+from autogradviz.trace_method_results.what_keeps_alive import OwnerPath as OwnerPath
+from autogradviz.trace_method_results.what_keeps_alive import Owners as Owners
+from autogradviz.trace_method_results.what_keeps_alive import owners as owners
 
 def load_ipython_extension(shell: object) -> None: ...

@@ -19,7 +19,7 @@ as stable as the rest of the public interface; other members of ``Evidence`` may
 from __future__ import annotations
 
 from autogradviz.analysis import Analysis
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.rule import (
     Always,
     AnyOf,

@@ -22,8 +22,11 @@ from autogradviz.event_log.log import LogSource
 from autogradviz.events import VersionBumped
 from autogradviz.export import describe_formats
 from autogradviz.scene import build_scene
-from autogradviz.views.graph_view import GraphView
-from autogradviz.views.result_lists import Findings, SavedTensors
+from autogradviz.trace_method_results.graph_view import GraphView
+from autogradviz.trace_method_results.lists_of_findings_and_saved_tensors import (
+    Findings,
+    SavedTensors,
+)
 
 if TYPE_CHECKING:
     import os
@@ -59,9 +62,9 @@ if TYPE_CHECKING:
     from autogradviz.render.widget import TraceWidget
     from autogradviz.reproduce.reproduction import Reproduction
     from autogradviz.scene import Scene
-    from autogradviz.views.compiled_region_view import CompiledRegionView
-    from autogradviz.views.flame_graph_view import FlameGraphView
-    from autogradviz.views.fold_view import FoldView
+    from autogradviz.trace_method_results.compiled_region_view import CompiledRegionView
+    from autogradviz.trace_method_results.flame_graph_view import FlameGraphView
+    from autogradviz.trace_method_results.fold_view import FoldView
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -422,7 +425,7 @@ class Trace:
             >>> recorded.memory_holders().nbytes > 0  # its first row is "history > list of 4"
             True
         """
-        from autogradviz.diagnose.evidence.facts import Evidence
+        from autogradviz.diagnose.evidence.evidence import Evidence
         from autogradviz.diagnose.evidence.memory_holders import memory_holders
 
         found = memory_holders(Evidence(self.analysis))
@@ -561,7 +564,7 @@ class Trace:
             >>> print(planned.fit("1 kB"))
             the step needs ..., the budget is 1.0 kB: it fits
         """
-        from autogradviz.analysis.fit_budget import fit_budget
+        from autogradviz.analysis.fit_memory_budget import fit_budget
         from autogradviz.analysis.formatting import read_bytes
 
         measured = None if measured_peak is None else read_bytes(measured_peak)
@@ -686,13 +689,13 @@ class Trace:
     @cached_property
     def _viewer_scene(self) -> Scene:
         """The same with the audit and answers to ``why``, which only the viewer shows."""
-        from autogradviz.scene.causes import with_causes
+        from autogradviz.scene.audit_and_why_tables import with_causes
 
         return with_causes(self._scene, self.analysis, self._facts, self._findings)
 
     def _answer(self, subject: str) -> dict[str, Any]:
         """Return why something that a reader points at in a widget is as it is."""
-        from autogradviz.scene.causes import answer_question
+        from autogradviz.scene.audit_and_why_tables import answer_question
 
         return answer_question(self._scene, self.analysis, self._facts, subject)
 
@@ -762,8 +765,8 @@ class Trace:
             ...     print(failed.prove(step=step).answer)
             proved
         """
-        from autogradviz.experiments.program import Program, given_optimizers
-        from autogradviz.experiments.prove import prove
+        from autogradviz.experiments.repeatable_step import Program, given_optimizers
+        from autogradviz.experiments.run_step_with_cause_undone import prove
 
         chosen = finding or next(iter(self._findings), None)
         if chosen is None:
@@ -894,7 +897,7 @@ class Trace:
             >>> trace.flame_graph("memory")
             <FlameGraphView of 96 B held at the peak>
         """
-        from autogradviz.views.flame_graph_view import FlameGraphView
+        from autogradviz.trace_method_results.flame_graph_view import FlameGraphView
 
         return FlameGraphView(self.analysis, kind, self.title, merge_blocks=merge_blocks)
 
@@ -915,7 +918,7 @@ class Trace:
             >>> trace.fold()
             <FoldView of 96 B held at the peak>
         """
-        from autogradviz.views.fold_view import FoldView
+        from autogradviz.trace_method_results.fold_view import FoldView
 
         scene = self._viewer_scene
         if backward is not None:
@@ -942,7 +945,10 @@ class Trace:
             Traceback (most recent call last):
             autogradviz.errors.UnknownRegionError: ...
         """
-        from autogradviz.views.compiled_region_view import CompiledRegionView, choose_region
+        from autogradviz.trace_method_results.compiled_region_view import (
+            CompiledRegionView,
+            choose_region,
+        )
 
         if redact:
             return self.redacted().compiled_graph(region)
@@ -976,7 +982,7 @@ class Trace:
         if redact:
             self.redacted().html(path, overwrite=overwrite, compress=compress)
             return
-        from autogradviz.render.pages import REPORT, render_html
+        from autogradviz.render.html_pages import REPORT, render_html
 
         scene = self._viewer_scene
         page = render_html(scene, title=scene.summary.title, compress=compress)

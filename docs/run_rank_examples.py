@@ -4,7 +4,7 @@
 
 is one rank, with the variables that torchrun sets; it runs each example in
 ``FOLDER/NAME/project``. Starting interpreters takes longer than an example, so all examples share
-them. ``main`` of docs_pictures.py and a test start them.
+them. ``main`` of draw_guide_and_finding_pictures.py and a test start them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ declare module "*.css";
 declare const autogradviz: {
   default: {
     render: (host: {
-      model: import("./selection_sync.js").HostModel;
+      model: import("./sync_selection_with_python.js").HostModel;
       el: HTMLElement;
     }) => () => void;
   };

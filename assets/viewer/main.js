@@ -4,16 +4,16 @@
  *
  * `assets/viewer/` has `payload/` (decoding), `scene/` (index, replay, colors, paths), `layout/`,
  * `canvas/` (drawing on a canvas or to SVG), one folder per view in `views/`, and `shell/` (top
- * bar, search, scrubber, details). `store.js` holds the reader's choices: open groups, selection,
- * time, color, path. Views subscribe to it and draw. Columns of the scene are decoded on access
- * (`payload/decode.js`), and a view is created when it is first shown, so 100,000 nodes open at
- * once. Canvases are painted through one interface; an export passes a context that writes SVG
+ * bar, search, scrubber, details). `shared_view_state.js` holds the reader's choices: open groups,
+ * selection, time, color, path. Views subscribe to it and draw. Columns of the scene are decoded on
+ * access (`payload/decode.js`), and a view is created when it is first shown, so 100,000 nodes open
+ * at once. Canvases are painted through one interface; an export passes a context that writes SVG
  * (`canvas/svg_context.js`). In a notebook, the picture is a separate output after the widget,
  * because JupyterLab shows an error instead of any fallback in the same output.
  *
- * `assets/viewer/distributed_run/` is the viewer of runs, a bundle of its own (`run.js`, `run.css`), which
- * only runs load. It draws one pixel for each rank and step into an image once, and scales the
- * visible part of that image.
+ * `assets/viewer/distributed_run/` is the viewer of runs, a bundle of its own (`run.js`,
+ * `run.css`), which only runs load. It draws one pixel for each rank and step into an image once,
+ * and scales the visible part of that image.
  *
  * `make bundle` bundles the viewers into `autogradviz/render/static/`; a test rebuilds them and
  * compares.
@@ -21,32 +21,32 @@
 
 import "./style/base.css";
 import "./style/components.css";
-import "./style/excerpt.css";
+import "./style/source_excerpt.css";
 import "./shell/top_bar.css";
 import "./shell/navigation_rail.css";
 import "./shell/scrubber.css";
 import "./shell/details/details.css";
-import { viewStyles } from "./style/view_styles.js";
+import { viewStyles } from "./style/view_css_added_by_build.js";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { claim, h, listen } from "./dom.js";
-import { exportPicture } from "./export.js";
+import { exportPicture } from "./save_view_as_image.js";
 import { copyText } from "./copy_button.js";
-import { listCommands, openGroups } from "./shell/commands.js";
-import { connectAddress, connectHost, describeState } from "./selection_sync.js";
+import { listCommands, openGroups } from "./shell/search_commands.js";
+import { connectAddress, connectHost, describeState } from "./sync_selection_with_python.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
 import { makeNavigationRail } from "./shell/navigation_rail.js";
-import { makeStepParts } from "./shell/step_parts.js";
+import { makeStepParts } from "./shell/tabs_of_step_page.js";
 import { Scrubber } from "./shell/scrubber.js";
 import { Search } from "./shell/search.js";
 import { makeTopBar } from "./shell/top_bar.js";
-import { restoreWidths } from "./shell/splitter.js";
+import { restoreWidths } from "./shell/panel_splitter.js";
 import { ViewPanes } from "./shell/view_panes.js";
-import { Store } from "./store.js";
+import { Store } from "./shared_view_state.js";
 import { VIEWS } from "./views/registry.js";
 
-/** @typedef {import("./selection_sync.js").HostModel} HostModel */
+/** @typedef {import("./sync_selection_with_python.js").HostModel} HostModel */
 
 /** In pixels, of a viewer that has shown the fold alone. */
 const WHOLE_HEIGHT = 620;
@@ -65,7 +65,7 @@ function render({ model, el }) {
   el.append(style, root);
   let removed = false;
   let unmount = () => {};
-  /** @type {import("./store.js").OpenRecording} */
+  /** @type {import("./shared_view_state.js").OpenRecording} */
   const open = async (isBefore, node) => {
     const trait = isBefore ? "_before" : "_payload";
     const payload = model.get(trait);
@@ -100,7 +100,7 @@ function render({ model, el }) {
  * @param {HTMLElement} root
  * @param {import("./types.js").Scene} scene
  * @param {HostModel} model
- * @param {import("./store.js").OpenRecording} open
+ * @param {import("./shared_view_state.js").OpenRecording} open
  * @param {number} node to reveal, -1 for none
  * @returns {() => void} unmounts the scene
  */

@@ -12,7 +12,7 @@ from autogradviz.analysis.compiled_region_types import (
     SlotRun,
 )
 from autogradviz.analysis.device_times_and_copies import DeviceTime, DeviceWait, Transfer
-from autogradviz.analysis.fit_budget import BudgetFit
+from autogradviz.analysis.fit_memory_budget import BudgetFit
 from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
 from autogradviz.analysis.phase_times import PhaseTimes
 from autogradviz.analysis.predict_memory import MemoryPrediction

@@ -62,12 +62,12 @@ from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
 from autogradviz.analysis.why_compiled_saves import ModuleNames, places_of_saved
 from autogradviz.event_log.filter_and_redact import until_raised
-from autogradviz.event_log.match_ops_nodes import (
+from autogradviz.event_log.match_ops_to_nodes import (
     OpNodeMatches,
     custom_functions,
     match_ops_to_nodes,
 )
-from autogradviz.event_log.read_named_tuples import last_ns
+from autogradviz.event_log.rows_as_named_tuples import last_ns
 from autogradviz.event_log.stacks import Stacks
 from autogradviz.event_log.training_steps import TrainingSteps
 from autogradviz.events import (
@@ -86,7 +86,7 @@ from autogradviz.events import (
     SourceLineRead,
     VersionBumped,
 )
-from autogradviz.support.process import collector_paused
+from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from autogradviz.analysis.compiled_region_types import (
 from autogradviz.analysis.why_compiled_saves import reason_to_save, remedy_for_save
 from autogradviz.compiled_graphs.events_and_slots_of_regions import is_later_checkpoint
 from autogradviz.compiled_graphs.read_graph_text import is_packed, unpacked_name
-from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.rows_as_named_tuples import rows_of
 from autogradviz.event_log.stacks import Locations
 from autogradviz.events import (
     NO_ID,

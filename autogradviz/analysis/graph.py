@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
-from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.rows_as_named_tuples import rows_of
 from autogradviz.events import (
     NO_ID,
     BackwardEnded,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
-    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
+    from autogradviz.event_log.match_ops_to_nodes import OpNodeMatches
     from autogradviz.event_log.stacks import Stacks
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.event_log import Log
-    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
+    from autogradviz.event_log.match_ops_to_nodes import OpNodeMatches
     from autogradviz.event_log.stacks import Stacks
 
 _make_op: Callable[..., Op] = maker(Op)

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from autogradviz.analysis.types import HistoryEntry, Op, SavedTensor, TensorHistory, Unpack
-from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.rows_as_named_tuples import rows_of
 from autogradviz.event_log.saved_tensor_lifetimes import read_unpacks, release_of_recomputed
 from autogradviz.events import (
     BackwardEnded,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import Tensor
     from autogradviz.event_log import Log
-    from autogradviz.event_log.match_ops_nodes import OpNodeMatches
+    from autogradviz.event_log.match_ops_to_nodes import OpNodeMatches
     from autogradviz.event_log.stacks import Stacks
 
 

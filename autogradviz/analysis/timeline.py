@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from autogradviz.analysis.tensor_and_module_tables import read_parameter_names
 from autogradviz.analysis.types import Op, Span, SpanKind, Timeline
-from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.rows_as_named_tuples import rows_of
 from autogradviz.events import (
     NO_ID,
     BackwardEnded,

@@ -3,8 +3,8 @@
 from autogradviz.causes.audit import Audit as Audit
 from autogradviz.causes.audit import AuditEntry as AuditEntry
 from autogradviz.causes.audit import audit_entry as audit_entry
-from autogradviz.causes.certificate_of_gradients import Certificate as Certificate
-from autogradviz.causes.certificate_of_gradients import UnverifiedNode as UnverifiedNode
+from autogradviz.causes.certificate_of_verified_gradients import Certificate as Certificate
+from autogradviz.causes.certificate_of_verified_gradients import UnverifiedNode as UnverifiedNode
 from autogradviz.causes.choose_findings_among_facts import find_problems as find_problems
 from autogradviz.causes.why import Explanation as Explanation
 from autogradviz.causes.why import ExplanationStep as ExplanationStep

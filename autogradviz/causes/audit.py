@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, overload
 
-from autogradviz.causes.answer_cards import card
-from autogradviz.causes.clipped_parameters import find_clipped_parameters
-from autogradviz.causes.cut_gradient_paths import find_cuts, find_transform_cuts
-from autogradviz.causes.gradient_lifetimes import find_lifetimes
+from autogradviz.causes.answers_as_html import card
+from autogradviz.causes.gradient_clipping import find_clipped_parameters
+from autogradviz.causes.gradients_dropped_mixed_or_uneven import find_lifetimes
 from autogradviz.causes.hooks_and_custom_backwards import find_changes
+from autogradviz.causes.lines_that_cut_gradients import find_cuts, find_transform_cuts
 from autogradviz.causes.loss_and_gradient_factors import find_scales
 from autogradviz.causes.makers_of_refused_operands import find_refusal
 from autogradviz.causes.nan_precision_and_unused_results import (
@@ -27,8 +27,8 @@ from autogradviz.causes.tensors_kept_after_step import find_kept
 from autogradviz.causes.writes_in_place import find_writes
 from autogradviz.causes.zero_gradients import find_zero_gradients
 from autogradviz.diagnose.evidence.tensor_values import failed_op
-from autogradviz.diagnose.text_formatting import excerpts, line_text
-from autogradviz.support.process import collector_paused
+from autogradviz.diagnose.finding_text import excerpts, line_text
+from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.fact import Fact
     from autogradviz.diagnose.finding import Confidence, Mechanism
 

@@ -17,7 +17,7 @@ from autogradviz.causes.order_of_facts import (
     LEAST_UNCHECKED,
 )
 from autogradviz.diagnose import Finding, facts_of_rules, with_runs_and_user_lines
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.places_of_facts import with_cell_names
 from autogradviz.diagnose.rule import all_rules

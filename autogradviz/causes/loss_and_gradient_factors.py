@@ -14,7 +14,7 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.analysis.op_calls_and_arguments import MEANS
 from autogradviz.causes.order_of_facts import weight
-from autogradviz.diagnose.evidence.gradient_lives import (
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     UNSCALE,
     clipping_stacks,
     gradient_lives,
@@ -22,8 +22,8 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     leaves_in_use,
 )
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.finding_text import join_names
 from autogradviz.diagnose.source.assignments import divided_number, line_that_gives_operand
-from autogradviz.diagnose.text_formatting import join_names
 from autogradviz.events import CollectiveCalled, LossDivisorRead
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.gradient_lives import GradientPart
+    from autogradviz.diagnose.evidence.evidence import Evidence
+    from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import GradientPart
     from autogradviz.events import OptimizerStepped
 
 _DIVIDES: Final = frozenset({"div", "div_", "_foreach_div_"})

@@ -13,8 +13,8 @@ from autogradviz.diagnose.evidence.tensor_values import (
     suspected,
 )
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.finding_text import describe_tensor, short_location
 from autogradviz.diagnose.source.assignments import names_assigned, names_read
-from autogradviz.diagnose.text_formatting import describe_tensor, short_location
 from autogradviz.events import NO_ID, BackwardStarted, RequiresGradChanged
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 _LOOK_BACK: Final = 2000  # ops before the exception

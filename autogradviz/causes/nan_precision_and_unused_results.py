@@ -15,9 +15,9 @@ from autogradviz.analysis.op_calls_and_arguments import MEANS
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.finding_text import describe_tensor
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.rewrites import assigned
-from autogradviz.diagnose.text_formatting import describe_tensor
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import assigned
 from autogradviz.events import LossRead, NormRead
 from autogradviz.support.dtype_precision import SIGNIFICAND_BITS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- not finite -----------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
-from autogradviz.diagnose.evidence.gradient_lives import leaves_without_optimizer
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import leaves_without_optimizer
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.finding_text import describe_tensor, join_names
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
-from autogradviz.diagnose.text_formatting import describe_tensor, join_names
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 _INIT: Final = "__init__"
 _OF_PYTORCH: Final = "/torch/nn/modules/"

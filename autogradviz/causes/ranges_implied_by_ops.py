@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
-from autogradviz.diagnose.evidence.facts import once_per_recording
+from autogradviz.diagnose.evidence.evidence import once_per_recording
 from autogradviz.diagnose.fact import Fact
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 Range: TypeAlias = tuple[float, float]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.causes.order_of_facts import weight
-from autogradviz.causes.storing_statements import stored_at, stores_without_graph
-from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
+from autogradviz.causes.statements_that_store_tensors import stored_at, stores_without_graph
+from autogradviz.diagnose.evidence.tensors_of_earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.source.rewrites import detached_store
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_store
 from autogradviz.events import ModuleEntered
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.causes.answer_cards import card
+from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.order_of_facts import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.causes.tensors_kept_after_step import find_kept
-from autogradviz.diagnose.evidence.facts import Evidence
-from autogradviz.diagnose.evidence.gradient_lives import leaves_without_optimizer
+from autogradviz.diagnose.evidence.evidence import Evidence
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import leaves_without_optimizer
 from autogradviz.diagnose.evidence.memory_needs import find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.finding import Finding
+from autogradviz.diagnose.finding_text import line_text
 from autogradviz.diagnose.source.source_index import assigned_names
-from autogradviz.diagnose.text_formatting import line_text
 from autogradviz.errors import UnknownTargetError
 from autogradviz.events import (
     NO_ID,

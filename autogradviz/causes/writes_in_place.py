@@ -10,9 +10,9 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import plural
 from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.causes.order_of_facts import LEAST_FINDING, weight
-from autogradviz.diagnose.evidence.unpacks import reads_of_saves
+from autogradviz.diagnose.evidence.failed_or_changed_unpacks import reads_of_saves
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.text_formatting import describe_tensor
+from autogradviz.diagnose.finding_text import describe_tensor
 from autogradviz.events import BackwardStarted
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 _LIFE: Final = frozenset({"detach_", "requires_grad_", "set_", "resize_", "lift_fresh"})

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
-from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
-from autogradviz.diagnose.evidence.gradient_lives import cleared_gradients
+from autogradviz.diagnose.blame.search_gradient_cuts import gradient_cuts
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import cleared_gradients
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.text_formatting import describe_tensor, join_names
+from autogradviz.diagnose.finding_text import describe_tensor, join_names
 from autogradviz.events import (
     NO_ID,
     GradAccumulated,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 _FIX: Final = "# let the factor depend on what is trained, or start it from other values than zero"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.analysis.align_ops import is_allocation
-from autogradviz.experiments.user_line import user_line_below
+from autogradviz.experiments.running_line_of_user import user_line_below
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
@@ -24,7 +24,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
-from autogradviz.recorder.verify.kept_tensors import tensors_in
+from autogradviz.recorder.verify.copies_of_op_inputs import tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

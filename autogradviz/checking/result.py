@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from autogradviz.analysis.formatting import plural, short_location
-from autogradviz.diagnose.text_formatting import join_names, place_text
+from autogradviz.diagnose.finding_text import join_names, place_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,14 +18,19 @@ from autogradviz.event_log import (
     path_of_rank,
     save_new,
 )
-from autogradviz.support.process import is_rank_file, last_steps_path, trace_path, write_stderr
+from autogradviz.support.locks_gc_rank_and_stderr import (
+    is_rank_file,
+    last_steps_path,
+    trace_path,
+    write_stderr,
+)
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from autogradviz.distributed_runs import Run
-    from autogradviz.support.process import Rank
+    from autogradviz.support.locks_gc_rank_and_stderr import Rank
     from autogradviz.trace import Trace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.command import Command
+from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.support.import_rich_keep_random_state import Console
 
 if TYPE_CHECKING:

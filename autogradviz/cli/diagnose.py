@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.command import NEGATIVE, Command
+from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, Command
 from autogradviz.continuous_integration.accepted_findings import (
     describe_states,
     fails,
@@ -21,7 +21,7 @@ from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.distributed_runs import Run
 from autogradviz.render.terminal_text import print_out, render_findings
 from autogradviz.support.import_rich_keep_random_state import Text
-from autogradviz.support.process import write_stderr
+from autogradviz.support.locks_gc_rank_and_stderr import write_stderr
 
 if TYPE_CHECKING:
     import argparse

@@ -32,8 +32,14 @@ from autogradviz.cli import (
     watch,
     why,
 )
-from autogradviz.cli.command import BROKEN_PIPE, EXAMPLES, FAILED, INTERRUPTED, NEGATIVE
 from autogradviz.cli.common_arguments import describe_error
+from autogradviz.cli.subcommand_and_exit_codes import (
+    BROKEN_PIPE,
+    EXAMPLES,
+    FAILED,
+    INTERRUPTED,
+    NEGATIVE,
+)
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
@@ -14,6 +13,7 @@ from autogradviz.cli.common_arguments import (
     print_written,
     warn_incomplete,
 )
+from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.comparison.compare_traces import compare
 from autogradviz.distributed_runs.run import open_any
 from autogradviz.errors import AutogradvizError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.command import Command
+from autogradviz.cli.subcommand_and_exit_codes import Command
 
 if TYPE_CHECKING:
     import argparse

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import read_bytes
-from autogradviz.cli.command import NEGATIVE, Command
 from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
+from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, Command
 from autogradviz.errors import AutogradvizError
 from autogradviz.render.terminal_text import as_text, render_summary
 from autogradviz.scene import build_scene

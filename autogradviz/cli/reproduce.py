@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.command import NEGATIVE, Command
 from autogradviz.cli.common_arguments import add_output, choose_output
+from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, Command
 from autogradviz.event_log import check_overwrites_own_file
 from autogradviz.reproduce.reproduction import HEAD
 

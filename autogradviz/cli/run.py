@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.breakpoints.stop_condition import parse_condition
-from autogradviz.cli.command import FAILED, Command
 from autogradviz.cli.common_arguments import (
     describe_error,
     seconds,
     step_count,
     step_range,
 )
-from autogradviz.cli.program_recording import ProgramRecording, print_error
+from autogradviz.cli.record_program_for_run import ProgramRecording, print_error
 from autogradviz.cli.run_as_main import (
     STANDARD_INPUT,
     install_excepthook,
@@ -21,6 +20,7 @@ from autogradviz.cli.run_as_main import (
     read_program,
     run_as_main,
 )
+from autogradviz.cli.subcommand_and_exit_codes import FAILED, Command
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
 from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted

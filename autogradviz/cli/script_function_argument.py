@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autogradviz.cli.command import FAILED
+from autogradviz.cli.subcommand_and_exit_codes import FAILED
 from autogradviz.errors import ProgramNotFoundError, UnknownTargetError
 
 if TYPE_CHECKING:

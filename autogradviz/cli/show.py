@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.analysis.phase_times import measure_phases
-from autogradviz.cli.command import Command
+from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.distributed_runs import Run
 from autogradviz.render.terminal_text import (
     engine_text,
@@ -17,8 +17,8 @@ from autogradviz.render.terminal_text import (
     saved_rows,
     strip_controls,
 )
-from autogradviz.scene.panels import summarize
-from autogradviz.scene.text import block_prefix, merge_numbered_names
+from autogradviz.scene.label_text_and_width import block_prefix, merge_numbered_names
+from autogradviz.scene.panel_tables import summarize
 from autogradviz.support.import_rich_keep_random_state import Group, Padding, Table, Text
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.command import Command
 from autogradviz.cli.common_arguments import (
     add_output,
     add_redact,
@@ -13,6 +12,7 @@ from autogradviz.cli.common_arguments import (
     has_graph,
     print_written,
 )
+from autogradviz.cli.subcommand_and_exit_codes import Command
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.command import Command
+from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.errors import NotATraceError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _port(text: str) -> int:
 
 def _watch(options: argparse.Namespace) -> None:
     # Not when another command starts.
-    from autogradviz.live.follow_file import FollowedFile
+    from autogradviz.live.follow_growing_file import FollowedFile
     from autogradviz.live.live_recording import serve
 
     path: Path = options.trace

@@ -14,7 +14,7 @@ from autogradviz.comparison.gradients import gradient_differences, hash_differen
 from autogradviz.comparison.memory import memory_differences
 from autogradviz.comparison.result import Comparison, Difference
 from autogradviz.event_log.training_steps import common_steps
-from autogradviz.scene.text import merge_numbered_names
+from autogradviz.scene.label_text_and_width import merge_numbered_names
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from autogradviz.analysis.why_compiled_saves import uncompiled_name
 from autogradviz.comparison.result import Difference
 from autogradviz.compiled_graphs.read_graph_text import is_view
 from autogradviz.events import NodeStarted
-from autogradviz.scene.text import merge_numbered_names
+from autogradviz.scene.label_text_and_width import merge_numbered_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

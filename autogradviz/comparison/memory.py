@@ -13,7 +13,7 @@ from autogradviz.analysis.memory_by_kind import (
     sums_by_statement,
 )
 from autogradviz.comparison.result import Difference
-from autogradviz.scene.text import merge_numbered_names
+from autogradviz.scene.label_text_and_width import merge_numbered_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

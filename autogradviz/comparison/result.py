@@ -92,7 +92,7 @@ class Comparison:
             >>> widget.select("TanhBackward0")
         """
         from autogradviz.render.widget import TraceWidget
-        from autogradviz.views.graph_view import GraphView
+        from autogradviz.trace_method_results.graph_view import GraphView
 
         before, after = self._both()
         picture = GraphView(after).svg
@@ -112,7 +112,7 @@ class Comparison:
         Example:
             >>> autogradviz.compare(trace, trace).html("comparison.html")
         """
-        from autogradviz.render.pages import REPORT, render_html
+        from autogradviz.render.html_pages import REPORT, render_html
 
         before, after = self._both()
         page = render_html(after, before=before, title=" → ".join(self.titles))

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from autogradviz.compiled_graphs.source_lines import NO_LINE, Line
+from autogradviz.compiled_graphs.user_line_in_stack_text import NO_LINE, Line
 from autogradviz.support.op_names import short_op_name
 from autogradviz.support.source_lines_and_libraries import is_library_anywhere
 

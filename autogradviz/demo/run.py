@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.demo.console import counted_stage, stage
-from autogradviz.demo.dataset import draw_batch, read_text
 from autogradviz.demo.gpt import GPT, Attention, CachedAttention, Config
+from autogradviz.demo.progress_on_terminal import counted_stage, stage
+from autogradviz.demo.training_text import draw_batch, read_text
 from autogradviz.recording.record_context_manager import record
 from autogradviz.render.terminal_text import render_findings
 from autogradviz.support.import_rich_keep_random_state import Text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding import CONFIDENCES, Confidence, CulpritRun, Finding
 from autogradviz.diagnose.places_of_facts import (
@@ -16,7 +16,7 @@ from autogradviz.diagnose.places_of_facts import (
 from autogradviz.diagnose.rule import Rule, all_rules
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.errors import AutogradvizWarning
-from autogradviz.support.process import collector_paused
+from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

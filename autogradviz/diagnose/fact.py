@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from autogradviz.diagnose.finding import Confidence, Finding, Mechanism
-from autogradviz.diagnose.text_formatting import excerpts, paragraphs
+from autogradviz.diagnose.finding_text import excerpts, paragraphs
 from autogradviz.support.source_lines_and_libraries import parse
 
 if TYPE_CHECKING:

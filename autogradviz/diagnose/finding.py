@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from autogradviz.diagnose.text_formatting import CONTROLS, place_text
+from autogradviz.diagnose.finding_text import CONTROLS, place_text
 from autogradviz.explanations.codes import code_of
 
 if TYPE_CHECKING:

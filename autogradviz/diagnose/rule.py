@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding import Confidence, Finding, Mechanism
+from autogradviz.diagnose.finding_text import paragraphs, quote_source
 from autogradviz.diagnose.rule_order import Group, in_order, inserted
-from autogradviz.diagnose.text_formatting import paragraphs, quote_source
 from autogradviz.entry_points import failures_reported, plugins
 from autogradviz.explanations.read_pages import pages
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis import Analysis, HistoryEntry, Op, RaisedError, Unpack
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.finding import Change
     from autogradviz.events import Event
 

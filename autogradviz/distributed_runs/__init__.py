@@ -2,9 +2,9 @@
 
 from autogradviz.distributed_runs.collective_differences import FirstDifference
 from autogradviz.distributed_runs.findings import RunFinding
-from autogradviz.distributed_runs.odd_ranks import OddRank
 from autogradviz.distributed_runs.rank_files import RankFile, UnreadableFile
 from autogradviz.distributed_runs.run import Run, load
+from autogradviz.distributed_runs.slow_ranks_and_stages import OddRank
 
 __all__ = [
     "FirstDifference",

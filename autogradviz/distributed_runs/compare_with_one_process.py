@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.align_ops import identify, match
 from autogradviz.comparison.compare_by_line import compare_scenes
 from autogradviz.comparison.result import Comparison, Difference
-from autogradviz.diagnose.text_formatting import short_location
+from autogradviz.diagnose.finding_text import short_location
 from autogradviz.distributed_runs.values_contradicting_placements import Content, compare_parts
 from autogradviz.errors import RecordingStateError
 from autogradviz.events import (

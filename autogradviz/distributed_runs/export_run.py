@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from autogradviz import event_log
 from autogradviz.distributed_runs.scene import build_run_scene, pack_run, read_totals
-from autogradviz.distributed_runs.scene.rank_totals import ranks_to_open
+from autogradviz.distributed_runs.scene.saved_bytes_and_gradient_norms import ranks_to_open
 from autogradviz.errors import OutputExistsError
 from autogradviz.render.distributed_runs import render_run_html
-from autogradviz.render.pages import REPORT
+from autogradviz.render.html_pages import REPORT
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from autogradviz.distributed_runs.rank_files import RankFile
-    from autogradviz.distributed_runs.run_protocol import ReadableRun
+    from autogradviz.distributed_runs.run_interface_for_scene import ReadableRun
 
 
 # --- the HTML report of a run ---------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.finding import CONFIDENCES
-from autogradviz.diagnose.text_formatting import explain, short_location
+from autogradviz.diagnose.finding_text import explain, short_location
 from autogradviz.distributed_runs.collective_differences import (
     RankCollectives,
     RankOps,
@@ -25,8 +25,8 @@ from autogradviz.distributed_runs.gradient_differences import (
     find_recompute_differences,
     find_unused_parameters,
 )
-from autogradviz.distributed_runs.odd_ranks import find_uneven_stages
 from autogradviz.distributed_runs.rank_files import describe_ranks
+from autogradviz.distributed_runs.slow_ranks_and_stages import find_uneven_stages
 from autogradviz.distributed_runs.values_contradicting_placements import find_placement_differences
 from autogradviz.event_log import read_kinds
 from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         CollectiveCall,
         CollectiveDifference,
     )
-    from autogradviz.distributed_runs.odd_ranks import OddRank
     from autogradviz.distributed_runs.rank_files import RankFile
+    from autogradviz.distributed_runs.slow_ranks_and_stages import OddRank
     from autogradviz.event_log import RankSummary
 
 MOST_DIAGNOSED: Final = 16

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from autogradviz import event_log
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose import Finding
-from autogradviz.diagnose.text_formatting import describe_op, describe_region, explain, join_names
+from autogradviz.diagnose.finding_text import describe_op, describe_region, explain, join_names
 from autogradviz.distributed_runs.collective_differences import Lines
 from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
-from autogradviz.event_log.read_kinds import read_kinds
+from autogradviz.event_log.read_some_kinds_of_events import read_kinds
 from autogradviz.events import (
     DataParallelSeen,
     GradAccumulated,

@@ -18,11 +18,6 @@ from autogradviz.distributed_runs.collective_differences import first_difference
 from autogradviz.distributed_runs.export_run import dataset, write_parquet
 from autogradviz.distributed_runs.findings import RunFinding, find_problems
 from autogradviz.distributed_runs.gradient_differences import equal_gradients
-from autogradviz.distributed_runs.odd_ranks import (
-    find_odd_ranks,
-    group_ranks,
-    other_parameters_without_gradients,
-)
 from autogradviz.distributed_runs.rank_files import (
     COMPLETE,
     describe_end,
@@ -30,10 +25,15 @@ from autogradviz.distributed_runs.rank_files import (
     describe_unreadable,
     find_rank_files,
 )
+from autogradviz.distributed_runs.slow_ranks_and_stages import (
+    find_odd_ranks,
+    group_ranks,
+    other_parameters_without_gradients,
+)
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.support.import_rich_keep_random_state import Table, Text
-from autogradviz.support.process import as_path
+from autogradviz.support.locks_gc_rank_and_stderr import as_path
 
 if TYPE_CHECKING:
     import os
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from autogradviz.comparison.result import Comparison
     from autogradviz.distributed_runs.collective_differences import FirstDifference
-    from autogradviz.distributed_runs.odd_ranks import OddRank
     from autogradviz.distributed_runs.rank_files import RankFile, UnreadableFile
     from autogradviz.distributed_runs.scene import RunScene
+    from autogradviz.distributed_runs.slow_ranks_and_stages import OddRank
     from autogradviz.event_log import RankSummary
     from autogradviz.render.distributed_runs import RunWidget
     from autogradviz.trace import Trace

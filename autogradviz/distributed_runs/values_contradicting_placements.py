@@ -18,9 +18,9 @@ from math import isclose, prod, sqrt
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from autogradviz.diagnose import Finding
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.evidence.tensor_values import is_reduced, uses
-from autogradviz.diagnose.text_formatting import explain
+from autogradviz.diagnose.finding_text import explain
 from autogradviz.event_log import read_kinds
 from autogradviz.events import (
     CollectiveCalled,

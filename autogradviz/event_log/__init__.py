@@ -7,7 +7,7 @@ to count. A kind is read as columns, one list per field; ``Log.of`` builds froze
 them. Kinds that occur by the hundred thousand are read with ``Log.fields``, ``Log.column`` and
 ``Log.merged_fields``, which take a tenth of the time. A file is one wide Arrow table with one
 column per field name, of which four fifths are null in a batch; these columns are not decompressed
-(``event_log/read_files.py``). It is written in batches whose definitions precede their
+(``event_log/arrow_file_layout.py``). It is written in batches whose definitions precede their
 uses, so the readable part of a torn file is complete in itself.
 
 When a recording has 16,384 rows at the end of a step (32,768 within a step), all but the newest
@@ -16,34 +16,38 @@ event instead of 300 (``event_log/compressed_rows.py``,
 ``recorder/retention/keep_all_compressed.py``).
 This takes a quarter of the time of building Arrow columns, which is done only on saving. Only the
 process that recorded unmarshals; from a file, Arrow batches are read
-(``event_log/read_files.py``) and written again unchanged. Importing pandas, which Arrow
+(``event_log/arrow_file_layout.py``) and written again unchanged. Importing pandas, which Arrow
 does with its first array, is avoided during a step: arrays are built from buffers
 (``event_log/arrow_arrays.py``).
 
 Reading a trace creates hundreds of thousands of frozen records.
 ``support/fast_dataclass_constructor.py`` fills them before they are frozen, and
-``support/process.py`` pauses the garbage collector meanwhile. A picture of the graph does not
-build the panels. Groups with equal links are arranged once. In a compressed payload, columns of
-ascending numbers hold differences (``scene/payload.py``).
+``support/locks_gc_rank_and_stderr.py`` pauses the garbage collector meanwhile. A picture of the
+graph does not build the panels. Groups with equal links are arranged once. In a compressed payload,
+columns of ascending numbers hold differences (``scene/payload.py``).
 """
 
 import autogradviz.event_log.load_pyarrow  # noqa: F401 - before all that imports pyarrow
-from autogradviz.event_log.encode_stream import FORMAT_VERSION, described_schema, write_options
+from autogradviz.event_log.arrow_file_layout import is_arrow_file
+from autogradviz.event_log.encode_arrow_stream import (
+    FORMAT_VERSION,
+    described_schema,
+    write_options,
+)
 from autogradviz.event_log.filter_and_redact import matches_module, redact, within
 from autogradviz.event_log.log import Log
-from autogradviz.event_log.rank_path_after_restart import path_of_rank
-from autogradviz.event_log.rank_summary import RankSummary, collective_key, with_common_rounds
-from autogradviz.event_log.rank_summary import Step as StepSummary
-from autogradviz.event_log.read_files import (
+from autogradviz.event_log.overwrite_protection import (
     PathLike,
     check_folder,
     check_not_exists,
     check_overwrites_own_file,
-    is_arrow_file,
     temp_sibling,
     write_over_own,
 )
-from autogradviz.event_log.read_kinds import read_kinds, read_summary
+from autogradviz.event_log.rank_path_after_restart import path_of_rank
+from autogradviz.event_log.rank_summary import RankSummary, collective_key, with_common_rounds
+from autogradviz.event_log.rank_summary import Step as StepSummary
+from autogradviz.event_log.read_some_kinds_of_events import read_kinds, read_summary
 from autogradviz.event_log.step_totals import StepTotals, step_totals
 from autogradviz.event_log.streaming_writer import Stream
 from autogradviz.event_log.trace_file import (

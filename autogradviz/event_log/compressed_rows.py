@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from autogradviz.event_log.rows_to_arrow import Run, schema, to_batch, to_columns
 from autogradviz.events import EVENT_TYPES, field_names
-from autogradviz.support.process import collector_waiting
+from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.encode_arrow_stream import Encoder
     from autogradviz.event_log.uncompressed_rows import Columns
     from autogradviz.events import Event
 

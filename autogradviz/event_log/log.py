@@ -21,7 +21,11 @@ from autogradviz.event_log.compressed_rows import CompressedRows
 from autogradviz.event_log.uncompressed_rows import Rows, in_rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
 from autogradviz.support.fast_dataclass_constructor import maker
-from autogradviz.support.process import collector_paused, collector_waiting, new_lock
+from autogradviz.support.locks_gc_rank_and_stderr import (
+    collector_paused,
+    collector_waiting,
+    new_lock,
+)
 from autogradviz.support.source_lines_and_libraries import escape_surrogates
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.encode_arrow_stream import Encoder
     from autogradviz.event_log.uncompressed_rows import Columns, Row
     from autogradviz.events.field_types import Target
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.errors import AutogradvizError
-from autogradviz.event_log.read_kinds import read_summary
-from autogradviz.support.process import last_steps_path, launched_ns
+from autogradviz.event_log.read_some_kinds_of_events import read_summary
+from autogradviz.support.locks_gc_rank_and_stderr import last_steps_path, launched_ns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autogradviz.support.process import Rank
+    from autogradviz.support.locks_gc_rank_and_stderr import Rank
 
 
 def path_of_rank(folder: Path, rank: Rank) -> Path:

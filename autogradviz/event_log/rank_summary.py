@@ -15,8 +15,8 @@ from bisect import bisect_right
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from autogradviz.event_log.read_files import index_size
-from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.arrow_file_layout import index_size
+from autogradviz.event_log.rows_as_named_tuples import rows_of
 from autogradviz.event_log.stacks import SourceLocation, Stacks, line_of_file
 from autogradviz.event_log.step_totals import StepTotals
 from autogradviz.event_log.training_steps import NO_END, STEP_KINDS, TrainingSteps

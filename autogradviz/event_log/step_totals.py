@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from math import hypot, inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
-from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.event_log.match_ops_to_nodes import match_ops_to_nodes
+from autogradviz.event_log.rows_as_named_tuples import rows_of
 from autogradviz.event_log.saved_tensor_lifetimes import (
     Change,
     read_resizes,

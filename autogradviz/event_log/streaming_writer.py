@@ -12,14 +12,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from autogradviz.event_log import read_files
-from autogradviz.event_log.read_files import check_not_exists, temp_sibling
+from autogradviz.event_log import arrow_file_layout
+from autogradviz.event_log.overwrite_protection import check_not_exists, temp_sibling
 from autogradviz.event_log.rows_to_arrow import to_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.event_log.read_files import PathLike
+    from autogradviz.event_log.overwrite_protection import PathLike
     from autogradviz.event_log.uncompressed_rows import Columns
     from autogradviz.events import Event
 
@@ -36,7 +36,7 @@ class Stream:
         """
         check_not_exists(path)
         self.path = Path(path).absolute()
-        self._layout = read_files.Writer()
+        self._layout = arrow_file_layout.Writer()
         self.file = _open_new(self.path, self._layout.head)
         self._good = 0  # bytes up to the end of the last complete batch
         self._put(self._layout.head)

@@ -16,29 +16,28 @@ import pyarrow as pa
 
 from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
-from autogradviz.event_log import read_files
+from autogradviz.event_log import arrow_file_layout
 from autogradviz.event_log.arrow_arrays import import_pandas, read_messages
-from autogradviz.event_log.encode_stream import FORMAT, FORMAT_VERSION, to_batches
+from autogradviz.event_log.arrow_file_layout import Batch, read_batches
+from autogradviz.event_log.encode_arrow_stream import FORMAT, FORMAT_VERSION, to_batches
 from autogradviz.event_log.log import Log, Segments
-from autogradviz.event_log.rank_summary import summarize, summary_footer
-from autogradviz.event_log.read_files import (
-    Batch,
+from autogradviz.event_log.overwrite_protection import (
     PathLike,
     check_not_exists,
     link_if_absent,
-    read_batches,
     temp_sibling,
 )
+from autogradviz.event_log.rank_summary import summarize, summary_footer
 from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.step_totals import step_totals
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import EVENT_TYPES, Event, RankSeen, RecordingEnded, field_names
-from autogradviz.support.process import as_path
+from autogradviz.support.locks_gc_rank_and_stderr import as_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.encode_arrow_stream import Encoder
     from autogradviz.event_log.log import Segment
 
 _DAMAGED: Final = "the file is cut off or damaged"
@@ -97,7 +96,7 @@ def save_new(log: Log, path: PathLike) -> None:
 
 def to_bytes(log: Log) -> bytes:
     """Return the stream in the file of a log."""
-    return b"".join(_stream(log))[len(read_files.BEGIN) :]
+    return b"".join(_stream(log))[len(arrow_file_layout.BEGIN) :]
 
 
 def from_bytes(content: bytes) -> Log:
@@ -125,7 +124,7 @@ def _write(log: Log, path: Path) -> None:
 
 def _stream(log: Log) -> Iterator[bytes | memoryview]:
     """Yield the pieces of a file."""
-    writer = read_files.Writer()
+    writer = arrow_file_layout.Writer()
     yield writer.head
     if len(log) > MANY:
         import_pandas()
@@ -198,7 +197,7 @@ def is_complete_trace(path: Path) -> bool:
 
     The file of a recording that still runs, or was killed, is not complete.
     """
-    if not read_files.is_arrow_file(path):
+    if not arrow_file_layout.is_arrow_file(path):
         return False
     with suppress(NotATraceError, OSError):
         check_beginning(path)
@@ -296,7 +295,7 @@ def check_beginning(path: Path) -> None:
 
 @cache
 def _own_head() -> bytes:
-    return bytes(read_files.Writer().head)
+    return bytes(arrow_file_layout.Writer().head)
 
 
 def check_head(path: Path, content: bytes) -> None:
@@ -348,8 +347,8 @@ def _content(path: Path) -> bytes:
         message = f"{path} is not a file."
         raise NotATraceError(message)
     with path.open("rb") as file:
-        beginning = file.read(len(read_files.BEGIN))
-        begin = read_files.begin_size(beginning)
+        beginning = file.read(len(arrow_file_layout.BEGIN))
+        begin = arrow_file_layout.begin_size(beginning)
         if begin == 0 and not beginning.startswith(_MARK):
             return beginning
         file.seek(begin)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
 from autogradviz.event_log.filter_and_redact import DEFINITIONS, PASSING, defined, used_ids
 from autogradviz.event_log.log import Log, rows_of_segment
-from autogradviz.event_log.read_named_tuples import last_ns, rows_of
+from autogradviz.event_log.rows_as_named_tuples import last_ns, rows_of
 from autogradviz.event_log.stacks import Stacks
 from autogradviz.events import (
     EVENT_TYPES,
@@ -53,7 +53,7 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.events.field_types import traits
-from autogradviz.support.process import new_lock
+from autogradviz.support.locks_gc_rank_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

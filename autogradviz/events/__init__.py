@@ -81,36 +81,37 @@ from autogradviz.events.compiled import RegionRan as RegionRan
 from autogradviz.events.compiled import RegionSource as RegionSource
 from autogradviz.events.compiled import SlotKind as SlotKind
 from autogradviz.events.compiled import SlotPlanned as SlotPlanned
-from autogradviz.events.definitions import CellSeen as CellSeen
-from autogradviz.events.definitions import DistributedTensorSeen as DistributedTensorSeen
-from autogradviz.events.definitions import FrameSeen as FrameSeen
-from autogradviz.events.definitions import ModuleSeen as ModuleSeen
-from autogradviz.events.definitions import ParameterSeen as ParameterSeen
-from autogradviz.events.definitions import SourceLineRead as SourceLineRead
-from autogradviz.events.definitions import StackSeen as StackSeen
-from autogradviz.events.definitions import StorageAddressSeen as StorageAddressSeen
-from autogradviz.events.definitions import StridesSeen as StridesSeen
-from autogradviz.events.definitions import TensorSeen as TensorSeen
+from autogradviz.events.definitions_of_frames_and_tensors import CellSeen as CellSeen
+from autogradviz.events.definitions_of_frames_and_tensors import (
+    DistributedTensorSeen as DistributedTensorSeen,
+)
+from autogradviz.events.definitions_of_frames_and_tensors import FrameSeen as FrameSeen
+from autogradviz.events.definitions_of_frames_and_tensors import ModuleSeen as ModuleSeen
+from autogradviz.events.definitions_of_frames_and_tensors import ParameterSeen as ParameterSeen
+from autogradviz.events.definitions_of_frames_and_tensors import SourceLineRead as SourceLineRead
+from autogradviz.events.definitions_of_frames_and_tensors import StackSeen as StackSeen
+from autogradviz.events.definitions_of_frames_and_tensors import (
+    StorageAddressSeen as StorageAddressSeen,
+)
+from autogradviz.events.definitions_of_frames_and_tensors import StridesSeen as StridesSeen
+from autogradviz.events.definitions_of_frames_and_tensors import TensorSeen as TensorSeen
 from autogradviz.events.devices import DeviceCopied as DeviceCopied
 from autogradviz.events.devices import DeviceTimeRead as DeviceTimeRead
 from autogradviz.events.devices import StreamAction as StreamAction
 from autogradviz.events.devices import StreamsOrdered as StreamsOrdered
 from autogradviz.events.devices import StreamUsed as StreamUsed
+from autogradviz.events.failed_allocations import OptimizerAlive as OptimizerAlive
+from autogradviz.events.failed_allocations import OutOfMemory as OutOfMemory
+from autogradviz.events.failed_allocations import OutOfMemoryLeft as OutOfMemoryLeft
 from autogradviz.events.field_types import registered
 from autogradviz.events.hooks import ForwardHookRegistered as ForwardHookRegistered
 from autogradviz.events.hooks import HookKind as HookKind
 from autogradviz.events.hooks import HookRan as HookRan
 from autogradviz.events.hooks import HookRegistered as HookRegistered
-from autogradviz.events.memory import AllocatorRead as AllocatorRead
-from autogradviz.events.memory import HeldAs as HeldAs
-from autogradviz.events.memory import MemoryHeld as MemoryHeld
-from autogradviz.events.memory import MemoryHolderFound as MemoryHolderFound
-from autogradviz.events.memory import MemoryHoldersRead as MemoryHoldersRead
-from autogradviz.events.memory import OptimizerAlive as OptimizerAlive
-from autogradviz.events.memory import OutOfMemory as OutOfMemory
-from autogradviz.events.memory import OutOfMemoryLeft as OutOfMemoryLeft
-from autogradviz.events.memory import StorageResized as StorageResized
-from autogradviz.events.memory import StoragesFreed as StoragesFreed
+from autogradviz.events.memory_holders import HeldAs as HeldAs
+from autogradviz.events.memory_holders import MemoryHeld as MemoryHeld
+from autogradviz.events.memory_holders import MemoryHolderFound as MemoryHolderFound
+from autogradviz.events.memory_holders import MemoryHoldersRead as MemoryHoldersRead
 from autogradviz.events.modules_and_state import ChangeKind as ChangeKind
 from autogradviz.events.modules_and_state import ContextTensorKept as ContextTensorKept
 from autogradviz.events.modules_and_state import EffectRepeated as EffectRepeated
@@ -166,6 +167,9 @@ from autogradviz.events.saved_tensors import TensorSaved as TensorSaved
 from autogradviz.events.saved_tensors import TensorUnpacked as TensorUnpacked
 from autogradviz.events.saved_tensors import VersionBumped as VersionBumped
 from autogradviz.events.saved_tensors import VersionRestored as VersionRestored
+from autogradviz.events.storages_and_allocator import AllocatorRead as AllocatorRead
+from autogradviz.events.storages_and_allocator import StorageResized as StorageResized
+from autogradviz.events.storages_and_allocator import StoragesFreed as StoragesFreed
 from autogradviz.events.verified_gradients import ChangedBy as ChangedBy
 from autogradviz.events.verified_gradients import FactKind as FactKind
 from autogradviz.events.verified_gradients import GradientFactFailed as GradientFactFailed

@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from autogradviz.analysis.formatting import short_path
-from autogradviz.experiments.statement import TracedLine, left_out
-from autogradviz.recorder.stops.saved_tensors_at_breakpoint import storage_address
+from autogradviz.experiments.replace_statement import TracedLine, left_out
+from autogradviz.recorder.debugger_stops.saved_tensors_at_breakpoint import storage_address
 from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from autogradviz.experiments.statement import Statement
+    from autogradviz.experiments.replace_statement import Statement
 
 _NAME: Final = "__autogradviz_experiment__"
 """The built-in name by which a rewritten statement finds its ``Undo``; removed afterwards."""

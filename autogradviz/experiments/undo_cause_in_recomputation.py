@@ -17,14 +17,14 @@ import torch
 
 from autogradviz.experiments.checkpoint_regions import followed, uncheckpointed
 from autogradviz.experiments.program_state import RandomState
-from autogradviz.experiments.statement import NotUndoneError
+from autogradviz.experiments.replace_statement import NotUndoneError
 from autogradviz.experiments.undo_cause import Rewritten, Undo, call_of, needs_gradient, tensors_of
 from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from autogradviz.experiments.statement import Statement
+    from autogradviz.experiments.replace_statement import Statement
 
 _CONTAINERS: Final = (list, dict, set, deque)
 _RANDOM: Final = frozenset({"random", "torch", "numpy", "numpy.random"})

@@ -115,7 +115,7 @@ FORMATS: Final = {
             description="the story of the first finding, as an animated picture for documents",
             suffixes=(".story.svg",),
             signature=b'data-autogradviz="story"',
-            writer="autogradviz.export.story:write_story",
+            writer="autogradviz.export.finding_story:write_story",
         ),
     )
 }

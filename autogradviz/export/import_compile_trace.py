@@ -20,7 +20,7 @@ from autogradviz.compiled_graphs.events_and_slots_of_regions import (
     emit_region,
 )
 from autogradviz.compiled_graphs.read_graph_text import read_graph_text
-from autogradviz.compiled_graphs.source_lines import innermost_user_line
+from autogradviz.compiled_graphs.user_line_in_stack_text import innermost_user_line
 from autogradviz.errors import NotATraceError
 from autogradviz.event_log import Log
 from autogradviz.events import (

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from autogradviz.errors import MissingExtraError
 from autogradviz.recording.break_on_argument import read_conditions
-from autogradviz.recording.open_ended import OpenEndedRecording, describe_saved
+from autogradviz.recording.record_between_callbacks import OpenEndedRecording, describe_saved
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.process import print_line
+from autogradviz.support.locks_gc_rank_and_stderr import print_line
 
 if TYPE_CHECKING:
     import os

@@ -92,7 +92,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if folder is None and marker is None:
         return (yield)
     accepts = _read_marker(marker) if marker is not None else None
-    from autogradviz.recording.open_ended import OpenEndedRecording
+    from autogradviz.recording.record_between_callbacks import OpenEndedRecording
     from autogradviz.recording_options import RecordingOptions
 
     earlier: list[Trace] = []
@@ -151,7 +151,7 @@ def _report(item: pytest.Item, trace: Trace, folder: Path, *, has_note: bool) ->
     """Add the findings to the report of a test, and save its trace."""
     import sys
 
-    from autogradviz.recording.open_ended import describe_saved
+    from autogradviz.recording.record_between_callbacks import describe_saved
     from autogradviz.render.terminal_text import as_text, render_findings
 
     found = trace.diagnose()

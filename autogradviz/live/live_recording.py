@@ -18,10 +18,10 @@ from autogradviz.errors import AutogradvizError
 from autogradviz.event_log.compressed_rows import CompressedRows
 from autogradviz.event_log.log import rows_of_segment
 from autogradviz.events import EVENT_TYPES, RecorderLimited, RecordingEnded
-from autogradviz.live.follow_file import FollowedFile
+from autogradviz.live.follow_growing_file import FollowedFile
 from autogradviz.live.recorded_steps import RecordedSteps
+from autogradviz.render.html_pages import render_html
 from autogradviz.render.live_pages import LiveWidget, render_live_page
-from autogradviz.render.pages import render_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

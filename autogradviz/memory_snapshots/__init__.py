@@ -1,6 +1,6 @@
 """Snapshots of PyTorch's CUDA allocator, read beside a recording."""
 
-from autogradviz.memory_snapshots.snapshots import (
+from autogradviz.memory_snapshots.reconcile_with_recording import (
     MemoryReconciliation,
     MemoryRow,
     annotate_snapshot,

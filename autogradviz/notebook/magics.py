@@ -15,11 +15,11 @@ from IPython.display import display
 
 from autogradviz.errors import UnknownTargetError
 from autogradviz.recorder.user_code_frames import running_cell
-from autogradviz.recording.open_ended import OpenEndedRecording
+from autogradviz.recording.record_between_callbacks import OpenEndedRecording
 from autogradviz.recording.record_context_manager import check_model, record
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.process import print_line
+from autogradviz.support.locks_gc_rank_and_stderr import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:

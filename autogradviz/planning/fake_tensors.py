@@ -21,8 +21,8 @@ import torch
 from autogradviz.analysis.formatting import short_location
 from autogradviz.analysis.memory_by_kind import BUFFERS_OF_CONVOLUTIONS, CONVOLUTIONS
 from autogradviz.errors import StepNeedsValuesError
-from autogradviz.experiments.user_line import user_line
-from autogradviz.planning.shapes import results_by_mask, shapes_of
+from autogradviz.experiments.running_line_of_user import user_line
+from autogradviz.planning.op_result_shapes import results_by_mask, shapes_of
 from autogradviz.recorder.backward.training_steps import live_optimizers, parameters_of
 from autogradviz.recorder.torch_internals.private_api import (
     DataDependentOutput,

@@ -13,7 +13,7 @@ import torch
 from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.errors import StepNeedsValuesError
 from autogradviz.events import BackwardStarted
-from autogradviz.experiments.program import loss_of
+from autogradviz.experiments.repeatable_step import loss_of
 from autogradviz.planning.fake_tensors import FakeCopies, PlanMode, fake_model, new_fake_mode
 from autogradviz.planning.values_of_small_tensors import LARGEST, LARGEST_INTEGERS, KnownValues
 from autogradviz.recorder.user_code_frames import is_user_code

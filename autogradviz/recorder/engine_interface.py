@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer
-    from autogradviz.recorder.saved_tensors.saves import SaveTable
+    from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState, ThreadTable
 

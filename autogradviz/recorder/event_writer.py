@@ -18,7 +18,7 @@ tensor, and each new object is paid for again in garbage collection. Therefore:
   as much as 25 bytecode instructions, a ``with`` block as much as three attributes.
 - Most operators take and return plain tensors. The dispatch mode handles these without lists, extra
   calls or disabling function overrides, which costs as much as four attributes. The others go
-  through ``recorder/python_engine/op_io.py``.
+  through ``recorder/python_engine/op_inputs_and_outputs.py``.
 - A node's tag is itself the hook before the node; removing it is one ``dict.pop``. Only objects for
   nodes with slots have a finalizer, because most nodes save nothing.
 - Stacks are walked from an op up to the innermost module call or backward, whose stack is known

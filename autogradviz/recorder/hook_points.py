@@ -31,7 +31,10 @@ from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policie
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.compile.install_compiler_hooks import CompilerObserver
 from autogradviz.recorder.device_times import DeviceTimes, device_type, observe_stream_order
-from autogradviz.recorder.divided_tensors import observe_placements, observe_sharded_parameters
+from autogradviz.recorder.dtensors_and_sharded_parameters import (
+    observe_placements,
+    observe_sharded_parameters,
+)
 from autogradviz.recorder.leaf_tensors_and_versions import (
     LeafTable,
     observe_increments,
@@ -41,7 +44,7 @@ from autogradviz.recorder.leaf_tensors_and_versions import (
 )
 from autogradviz.recorder.modes_and_transforms import observe_modes, observe_transforms
 from autogradviz.recorder.module_calls import ModuleTable, observe_modules
-from autogradviz.recorder.out_of_memory.failures import (
+from autogradviz.recorder.out_of_memory.failed_allocations import (
     AllocationFailures,
     LiveMemory,
     observe_allocation_failures,
@@ -56,7 +59,7 @@ from autogradviz.recorder.saved_tensors.hooks import (
     observe_disabled_hooks,
     observe_hook_pairs,
 )
-from autogradviz.recorder.saved_tensors.saves import AddressTable, SaveTable
+from autogradviz.recorder.saved_tensors.registry_of_saves import AddressTable, SaveTable
 from autogradviz.recorder.torch_internals.compilers import skip_recorder_frames
 from autogradviz.recorder.torch_internals.patches import (
     forget_fake_tensor,
@@ -67,7 +70,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     RecomputationHook,
 )
-from autogradviz.recorder.verify.verifier import observe_functions
+from autogradviz.recorder.verify.verify_gradients import observe_functions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -28,7 +28,7 @@ from autogradviz.recorder.torch_internals.distributed import (
     rebuilt_buckets,
 )
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.process import current_rank
+from autogradviz.support.locks_gc_rank_and_stderr import current_rank
 
 if TYPE_CHECKING:
     import weakref

@@ -26,19 +26,19 @@ from autogradviz.events import (
     RecordingStarted,
 )
 from autogradviz.recorder.choose_engine import choose_engine
+from autogradviz.recorder.debugger_stops.match_break_conditions import StopTable
 from autogradviz.recorder.hook_points import HookPoints
 from autogradviz.recorder.names_in_program import LiveNames
 from autogradviz.recorder.rank_and_process_groups import RankTable
 from autogradviz.recorder.retention.flight_recorder import open_retention
 from autogradviz.recorder.session import Session
-from autogradviz.recorder.stops.stop_table import StopTable
 from autogradviz.recorder.torch_internals.private_api import require_private_api
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_OPS_WITH_LAZY,
     has_lazy_backend,
 )
-from autogradviz.recorder.verify.verifier import Verifier
-from autogradviz.support.process import new_lock
+from autogradviz.recorder.verify.verify_gradients import Verifier
+from autogradviz.support.locks_gc_rank_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

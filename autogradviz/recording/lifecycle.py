@@ -12,7 +12,12 @@ from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.event_log.log import LogSource
 from autogradviz.recording.interruption_watch import InterruptionWatch, LastStepsFile
 from autogradviz.support.defer_signals import uninterrupted
-from autogradviz.support.process import current_rank, is_folder_path, print_line, trace_path
+from autogradviz.support.locks_gc_rank_and_stderr import (
+    current_rank,
+    is_folder_path,
+    print_line,
+    trace_path,
+)
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder import Recorder
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recording_options import RecordingOptions
-    from autogradviz.support.process import PathLike
+    from autogradviz.support.locks_gc_rank_and_stderr import PathLike
 
 
 class OuterRecording(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anywidget
 import traitlets
 
-from autogradviz.render.pages import (
+from autogradviz.render.html_pages import (
     PAGE,
     PAGE_STYLE,
     REPORT,

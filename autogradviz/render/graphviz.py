@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import plural, short_path
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
 from autogradviz.render.svg.primitives import LIGHT, mix
-from autogradviz.scene.text import saved_tensor_label
+from autogradviz.scene.label_text_and_width import saved_tensor_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anywidget
 import traitlets
 
-from autogradviz.render.pages import (
+from autogradviz.render.html_pages import (
     hashes,
     read_global_live_script,
     read_live_script,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import plotly.graph_objects as go
 
 from autogradviz.analysis.formatting import format_bytes, format_duration
-from autogradviz.scene.text import block_prefix
+from autogradviz.scene.label_text_and_width import block_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

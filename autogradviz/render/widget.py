@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anywidget
 import traitlets
 
-from autogradviz.render.pages import compress_module, read_script, read_style
-from autogradviz.scene.group_graphs import find_group, find_item
+from autogradviz.render.html_pages import compress_module, read_script, read_style
+from autogradviz.scene.graph_of_groups import find_group, find_item
 from autogradviz.scene.payload import pack
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.align_ops import match_early
 from autogradviz.analysis.op_calls_and_arguments import argument_texts
-from autogradviz.event_log.match_ops_nodes import match_ops_to_nodes
+from autogradviz.event_log.match_ops_to_nodes import match_ops_to_nodes
 from autogradviz.events import (
     NO_ID,
     BackwardEnded,
@@ -44,7 +44,7 @@ from autogradviz.events import (
     TensorUnpacked,
     VersionBumped,
 )
-from autogradviz.reproduce.program import Body, HookPairs, Program, Statement, Value
+from autogradviz.reproduce.program_statements import Body, HookPairs, Program, Statement, Value
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import RaisedError, SourceLocation, Tensor
-    from autogradviz.reproduce.search import Symptom
+    from autogradviz.reproduce.search_smallest_program import Symptom
 
 MOST_OPS: Final = 20_000
 """Ops of a recording that are read: the newest."""

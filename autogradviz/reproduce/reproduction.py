@@ -13,9 +13,9 @@ from autogradviz.analysis.op_calls_and_arguments import argument_texts
 from autogradviz.errors import NothingToReproduceError
 from autogradviz.event_log import write_over_own
 from autogradviz.reproduce.build_program import build_program
-from autogradviz.reproduce.program import spell
+from autogradviz.reproduce.program_statements import spell
 from autogradviz.reproduce.run_programs import ProgramRunner
-from autogradviz.reproduce.search import (
+from autogradviz.reproduce.search_smallest_program import (
     contrasts,
     count_statements,
     depends_on,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.diagnose import Finding
-    from autogradviz.reproduce.program import Program, Statement, Value
+    from autogradviz.reproduce.program_statements import Program, Statement, Value
     from autogradviz.reproduce.run_programs import Outcome
 
 SECONDS: Final = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.reproduce.program import (
+from autogradviz.reproduce.program_statements import (
     FIRST_ONLY,
     Known,
     returns_list,
@@ -17,7 +17,7 @@ from autogradviz.support.op_names import short_op_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from autogradviz.reproduce.program import Body, Contrast, Program, Statement, Value
+    from autogradviz.reproduce.program_statements import Body, Contrast, Program, Statement, Value
 
 _FLOATS: Final = ("float", "bfloat", "complex")
 _FILLED: Final = {

@@ -9,12 +9,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.scene.group_graphs import SECTIONS, OpenedParts
-from autogradviz.scene.layout.groups import GroupGeometry, measure
+from autogradviz.scene.graph_of_groups import SECTIONS, OpenedParts
+from autogradviz.scene.label_text_and_width import elide, last_part, range_label, text_width
+from autogradviz.scene.layout.group_sizes_and_main_column import GroupGeometry, measure
 from autogradviz.scene.loop_names import find_loop
 from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.schema import SceneGroup, SceneNode
-from autogradviz.scene.text import elide, last_part, range_label, text_width
 from autogradviz.scene.variable_names_of_storages import assigned_name
 from autogradviz.support.fast_dataclass_constructor import maker
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.saved_memory import SavedBytes
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.group_graphs import GroupTree
-    from autogradviz.scene.layout.edges import GroupLayout
-    from autogradviz.scene.layout.groups import FlatGroup
+    from autogradviz.scene.graph_of_groups import GroupTree
+    from autogradviz.scene.layout.edge_tracks import GroupLayout
+    from autogradviz.scene.layout.group_sizes_and_main_column import FlatGroup
     from autogradviz.scene.schema import CellKind, RunState
 
 _make_group = maker(SceneGroup)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.idle_time import find_idle
-from autogradviz.scene import panels
+from autogradviz.scene import panel_tables as panels
 from autogradviz.scene.build_groups import build_groups
 from autogradviz.scene.call_tree import CallTree, build_call_times
 from autogradviz.scene.compiled.tables import (
@@ -17,29 +17,29 @@ from autogradviz.scene.compiled.tables import (
     region_contents,
     region_of_nodes,
 )
-from autogradviz.scene.counted_storages import build_counted_storages
-from autogradviz.scene.detached import build_detaches
-from autogradviz.scene.facts import build_facts
-from autogradviz.scene.fold import build_fold
+from autogradviz.scene.detached_tensors import build_detaches
+from autogradviz.scene.finding_stories import find_blamed
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
-from autogradviz.scene.group_graphs import find_opened
+from autogradviz.scene.graph_of_groups import find_opened
 from autogradviz.scene.group_modules_and_repeats import group_nodes
-from autogradviz.scene.layout.groups import (
+from autogradviz.scene.layout.group_sizes_and_main_column import (
     find_alone,
     find_node_places,
     flatten_groups,
     lay_out_groups,
 )
 from autogradviz.scene.lifelines_of_storages import build_storages
+from autogradviz.scene.memory_prediction_tables import build_prediction_tables
 from autogradviz.scene.node_boxes import KINDS, NodeBuilder
-from autogradviz.scene.panels import build_steps, steps_of_nodes
-from autogradviz.scene.prediction_tables import build_prediction_tables
+from autogradviz.scene.panel_tables import build_steps, steps_of_nodes
+from autogradviz.scene.saved_memory_fold import build_fold
 from autogradviz.scene.schema import Scene, SceneEdge
-from autogradviz.scene.stories import find_blamed
+from autogradviz.scene.sentences_about_recording import build_facts
+from autogradviz.scene.storages_of_memory_view import build_counted_storages
 from autogradviz.scene.unused_parameters import build_unused_parameters
 from autogradviz.scene.why_slots_are_saved import build_slot_reasons
 from autogradviz.support.fast_dataclass_constructor import maker
-from autogradviz.support.process import collector_paused
+from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

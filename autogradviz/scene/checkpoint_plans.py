@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.fit_budget import called_at, checkpointed, like_modules
+from autogradviz.analysis.fit_memory_budget import called_at, checkpointed, like_modules
 from autogradviz.analysis.formatting import source_line
 from autogradviz.scene.schema import SceneBudgetPlan
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.group_graphs import SECTIONS, GroupTree
+from autogradviz.scene.graph_of_groups import SECTIONS, GroupTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

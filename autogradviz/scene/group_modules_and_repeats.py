@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.fold_loops import fold_loops
-from autogradviz.scene.group_graphs import (
+from autogradviz.scene.graph_of_groups import (
     SECTIONS,
     GroupTree,
     Part,
@@ -14,14 +14,14 @@ from autogradviz.scene.group_graphs import (
     place_graphs,
     split_cycles,
 )
-from autogradviz.scene.text import last_part, range_label
+from autogradviz.scene.label_text_and_width import last_part, range_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis.types import Region
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.group_graphs import GraphPlace
+    from autogradviz.scene.graph_of_groups import GraphPlace
 
 MIN_RUN: Final = 2
 MIN_BLOCK_NODES: Final = 2

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node, SourceLocation
-    from autogradviz.scene.group_graphs import GroupTree
+    from autogradviz.scene.graph_of_groups import GroupTree
 
 _LOOP = re.compile(r"(?:async )?(?:for|while)\b")
 _OUTSIDE = re.compile(r"(?:async )?(?:def|class)\b")

@@ -27,9 +27,7 @@ from autogradviz.events import (
     TensorSaved,
     VersionBumped,
 )
-from autogradviz.scene.parameter_badges import ParameterBadges
-from autogradviz.scene.schema import SavedTensorBadge, SceneNode, SceneSavedKind
-from autogradviz.scene.text import (
+from autogradviz.scene.label_text_and_width import (
     BADGE_FONT_SIZE,
     MAX_NAME,
     elide,
@@ -39,6 +37,8 @@ from autogradviz.scene.text import (
     tensor_shape_text,
     text_width,
 )
+from autogradviz.scene.parameter_badges import ParameterBadges
+from autogradviz.scene.schema import SavedTensorBadge, SceneNode, SceneSavedKind
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.layout.groups import NodePlace
+    from autogradviz.scene.layout.group_sizes_and_main_column import NodePlace
     from autogradviz.scene.schema import ParameterBadge, SavedTensorState
 
 

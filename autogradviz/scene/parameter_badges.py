@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_shape
+from autogradviz.scene.label_text_and_width import (
+    BADGE_FONT_SIZE,
+    MAX_NAME,
+    elide,
+    last_part,
+    text_width,
+)
 from autogradviz.scene.schema import ParameterBadge
-from autogradviz.scene.text import BADGE_FONT_SIZE, MAX_NAME, elide, last_part, text_width
 from autogradviz.scene.variable_names_of_storages import name_storages
 from autogradviz.support.fast_dataclass_constructor import maker
 

@@ -6,7 +6,7 @@ import ast
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.text import last_part
+from autogradviz.scene.label_text_and_width import last_part
 from autogradviz.support.source_lines_and_libraries import parse
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.support.process import collector_waiting
+from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

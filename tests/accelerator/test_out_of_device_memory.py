@@ -84,7 +84,7 @@ def test_failure_that_the_program_handles_is_a_hint(tmp_path, engine):
 
 PARTS = """
 from tests.accelerator.out_of_memory_programs import *
-from autogradviz.analysis.memory_at_failure import memory_at_failure
+from autogradviz.analysis.memory_when_allocation_failed import memory_at_failure
 import autogradviz
 
 net = Net().to(DEVICE)

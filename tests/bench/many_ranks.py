@@ -79,8 +79,8 @@ def odd_ranks(ranks):
 
 def make(folder, ranks):
     """Write the files: equal ones are copies of their stage's, with the rank in their summary."""
+    from autogradviz.event_log.arrow_file_layout import index_size
     from autogradviz.event_log.rank_summary import read_footer, summary_footer
-    from autogradviz.event_log.read_files import index_size
 
     folder.mkdir(parents=True)
     each = ranks // STAGES

@@ -22,7 +22,7 @@ from make_scene import Box, scene_of  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 from viewer_page import MOUNT  # noqa: E402
 
-from autogradviz.render.pages import (  # noqa: E402
+from autogradviz.render.html_pages import (  # noqa: E402
     compress_script,
     read_global_script,
     read_style,

@@ -64,7 +64,7 @@ def test_bytes_are_shown_on_a_scale_from_blue_to_orange(evaluate):
     scene = recordings.plain()
     tints = evaluate(
         scene,
-        """const { makeColoring } = await import("http://viewer.test/scene/colors.js");
+        """const { makeColoring } = await import("http://viewer.test/scene/graph_colorings.js");
         const coloring = makeColoring(sceneIndex, "bytes");
         return sceneIndex.scene.nodes.map((node) => coloring.node(node.index));""",
     )
@@ -91,7 +91,7 @@ def test_non_finite_gradient_has_a_different_color(evaluate):
     )
     tints = evaluate(
         changed,
-        """const { makeColoring } = await import("http://viewer.test/scene/colors.js");
+        """const { makeColoring } = await import("http://viewer.test/scene/graph_colorings.js");
         const coloring = makeColoring(sceneIndex, "gradient");
         return argument.map((node) => coloring.node(node));""",
         [first.node, scene.parameter_badges[-1].node, node_named(scene, "SumBackward0")],

@@ -7,7 +7,7 @@ import base64
 import recordings
 from viewer_page import MOUNT, Stage, show_view
 
-from autogradviz.render.pages import read_global_script, read_style
+from autogradviz.render.html_pages import read_global_script, read_style
 from autogradviz.render.widget import TraceWidget, pack
 
 

@@ -6,7 +6,7 @@ import pytest
 import recordings
 from viewer_page import Stage
 
-from autogradviz.render.pages import render_html
+from autogradviz.render.html_pages import render_html
 
 pytestmark = pytest.mark.one_in(3, reason="opens every view", in_ci=1)
 

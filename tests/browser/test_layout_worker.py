@@ -8,7 +8,7 @@ import pytest
 import recordings
 from viewer_page import MOUNT, Stage, serve_sources
 
-from autogradviz.render.pages import read_global_script, read_style, render_html
+from autogradviz.render.html_pages import read_global_script, read_style, render_html
 from autogradviz.render.widget import pack
 from autogradviz.scene.payload import to_payload
 
@@ -112,7 +112,7 @@ PACKED = """async (payload) => {
   const { toScene } = await import("http://viewer.test/payload/decode.js");
   const { place } = await import("http://viewer.test/layout/coordinates.js");
   const { LayoutCache } = await import("http://viewer.test/layout/cache.js");
-  const { packPlacement, unpackPlacement } = await import("http://viewer.test/layout/transfer.js");
+  const { packPlacement, unpackPlacement } = await import("http://viewer.test/layout/pack_placement_for_worker.js");
   const scene = toScene(payload);
   const all = scene.groups.map((group) => group.index);
   const plain = ({ width, height, boxes, lines }) => JSON.stringify([

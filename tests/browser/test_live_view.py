@@ -10,7 +10,7 @@ import torch
 import autogradviz
 from autogradviz.events import LossRead
 from autogradviz.live.live_recording import serve
-from autogradviz.render.pages import read_global_live_script, read_live_style
+from autogradviz.render.html_pages import read_global_live_script, read_live_style
 
 
 @pytest.fixture(scope="module")

@@ -207,7 +207,7 @@ async (payload) => {
   const { toScene } = await import("http://viewer.test/payload/decode.js");
   const { indexScene } = await import("http://viewer.test/scene/scene_index.js");
   const { predictMemory } = await import("http://viewer.test/scene/predict_memory.js");
-  const { heldRows } = await import("http://viewer.test/views/memory/held_rows.js");
+  const { heldRows } = await import("http://viewer.test/views/memory/rows_held_at_peak.js");
   const scene = toScene(payload);
   const before = predictMemory(scene, new Map());
   const found = [];
@@ -228,7 +228,7 @@ HELD = """
 async (payload) => {
   const { toScene } = await import("http://viewer.test/payload/decode.js");
   const { indexScene } = await import("http://viewer.test/scene/scene_index.js");
-  const { heldRows } = await import("http://viewer.test/views/memory/held_rows.js");
+  const { heldRows } = await import("http://viewer.test/views/memory/rows_held_at_peak.js");
   const scene = toScene(payload);
   const plain = ({ kind, nbytes, kinds, rows }) =>
     ({ kind, nbytes, kinds: [...kinds], rows: rows.map(plain) });

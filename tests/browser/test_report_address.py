@@ -8,7 +8,7 @@ from pathlib import Path
 import recordings
 from viewer_page import show_view
 
-from autogradviz.render.pages import render_html
+from autogradviz.render.html_pages import render_html
 
 
 def hash_of(page):

@@ -96,7 +96,7 @@ def test_node_has_four_phases_over_time(open_page):
     times = [node.born_ns - 1, node.born_ns, start, end]
     phases = page.evaluate(
         """async ([born_ns, runs_ns, times]) => {
-          const { phaseOf } = await import("http://viewer.test/scene/replay.js");
+          const { phaseOf } = await import("http://viewer.test/scene/state_at_replayed_time.js");
           return times.map((time) => phaseOf({ born_ns, runs_ns }, time));
         }""",
         [node.born_ns, list(node.runs_ns), times],

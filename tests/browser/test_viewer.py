@@ -10,7 +10,7 @@ import pytest
 import recordings
 from viewer_page import Stage, closed_groups, first_open, show_view, views_of
 
-from autogradviz.render.pages import render_html
+from autogradviz.render.html_pages import render_html
 from autogradviz.render.widget import pack
 
 pytestmark = pytest.mark.one_in(2, reason="opens a page for each report", in_ci=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from autogradviz.render.pages import read_global_script, read_style
+from autogradviz.render.html_pages import read_global_script, read_style
 from autogradviz.render.widget import pack
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from autogradviz.checking.first_value_missing_from_other_run import (
     first_missing_value,
     sketch,
 )
-from autogradviz.checking.relations.derivative import float64
+from autogradviz.checking.relations.gradient_against_differences import float64
 from autogradviz.cli.entry_point import main
-from autogradviz.diagnose.text_formatting import place_text
+from autogradviz.diagnose.finding_text import place_text
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 
 pytestmark = pytest.mark.one_in(2, reason="runs each step several times", in_ci=1)

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 import autogradviz
-from autogradviz.diagnose.source.import_graph import with_imported
+from autogradviz.diagnose.source.files_imported_by_user import with_imported
 
 PROGRAM = """
 import torch

@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 
 import autogradviz
-from autogradviz.demo import dataset
+from autogradviz.demo import training_text as dataset
 from autogradviz.demo.gpt import GPT, CachedAttention, Config
 from autogradviz.demo.run import Training, run_demo
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import autogradviz
-from autogradviz.recording.open_ended import OpenEndedRecording
+from autogradviz.recording.record_between_callbacks import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 
 

@@ -17,7 +17,7 @@ from interpreters import run_forked, run_new
 from torch import nn
 
 import autogradviz
-from autogradviz.cli.command import EXAMPLES
+from autogradviz.cli.subcommand_and_exit_codes import EXAMPLES
 
 pytestmark = pytest.mark.one_in(2, reason="runs commands", in_ci=1)
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.render.widget import HEIGHT, HEIGHT_OF_FOLD
-from autogradviz.scene.fold import MAX_RIBBONS, SCALE
+from autogradviz.scene.saved_memory_fold import MAX_RIBBONS, SCALE
 
 CASES = Path(__file__).parent.parent / "cases"
 

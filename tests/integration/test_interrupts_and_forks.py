@@ -27,9 +27,9 @@ from autogradviz.recorder.python_engine.saved_tensors import SlotTable
 from autogradviz.recorder.python_engine.stack_table import StackTable
 from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 from autogradviz.recorder.retention.flight_recorder import FlightRecorder
-from autogradviz.recorder.saved_tensors.saves import SaveTable
+from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
 from autogradviz.recorder.torch_internals.patches import patched, patched_for_compilers_too
-from autogradviz.support import process as fork_safe_locks
+from autogradviz.support import locks_gc_rank_and_stderr as fork_safe_locks
 
 
 @pytest.fixture(autouse=True)

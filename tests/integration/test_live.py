@@ -15,7 +15,7 @@ import torch
 import autogradviz
 from autogradviz.errors import AutogradvizError, NotATraceError
 from autogradviz.events import LossRead, OpCalled, StepEnded
-from autogradviz.live.follow_file import FollowedFile
+from autogradviz.live.follow_growing_file import FollowedFile
 from autogradviz.live.live_recording import serve
 from autogradviz.live.recorded_steps import RecordedSteps
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import autogradviz
 from autogradviz.errors import MemorySnapshotError
 from autogradviz.events import RecorderFailed, StorageAddressSeen
-from autogradviz.recorder.saved_tensors import saves
+from autogradviz.recorder.saved_tensors import registry_of_saves as saves
 
 PREFIX = "autogradviz: "
 

@@ -12,7 +12,7 @@ import torch
 import autogradviz
 from autogradviz import events
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.analysis.memory_at_failure import memory_at_failure, result_nbytes
+from autogradviz.analysis.memory_when_allocation_failed import memory_at_failure, result_nbytes
 
 pytestmark = pytest.mark.one_in(3, reason="starts processes", in_ci=1)
 

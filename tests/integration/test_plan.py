@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.analysis.fit_budget import checkpointed
+from autogradviz.analysis.fit_memory_budget import checkpointed
 from autogradviz.analysis.memory_by_kind import sums_in_place
 from autogradviz.cli.entry_point import main
 

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.event_log.stacks import line_of_file
-from autogradviz.experiments.statement import NotUndoneError, Statement, left_out
+from autogradviz.experiments.replace_statement import NotUndoneError, Statement, left_out
 
 pytestmark = pytest.mark.one_in(3, reason="runs each step several times", in_ci=1)
 

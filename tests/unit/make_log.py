@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from autogradviz import events as e
 from autogradviz.event_log import Log
-from autogradviz.event_log.state_reading_and_change import StateValue, change_fields
+from autogradviz.event_log.compare_state_readings import StateValue, change_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from make_log import make_log
 
 from autogradviz.analysis import Analysis
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 def run_rule(rule, *facts):

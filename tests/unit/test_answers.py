@@ -6,9 +6,9 @@ from test_terminal_text import finding
 
 from autogradviz.analysis import SourceLocation
 from autogradviz.causes import Explanation, ExplanationStep
-from autogradviz.causes.answer_cards import source_lines
+from autogradviz.causes.answers_as_html import source_lines
 from autogradviz.trace import Trace
-from autogradviz.views.result_lists import MOST_ROWS, Findings
+from autogradviz.trace_method_results.lists_of_findings_and_saved_tensors import MOST_ROWS, Findings
 
 
 def test_findings_print_as_text_and_are_a_list():

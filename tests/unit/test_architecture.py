@@ -36,7 +36,7 @@ LAYERS = {
     "render": 6,
     "export": 7,
     "live": 7,
-    "views": 7,
+    "trace_method_results": 7,
     "reproduce": 7,
     "experiments": 7,
     "plugins": 8,
@@ -73,7 +73,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "raised_errors",
     "step_digest",
     "own_hook",
-    "graph_roots",
+    "nodes_behind_outputs",
     "engine_interface",
     "session",
     "device_times",
@@ -81,13 +81,13 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "leaf_tensors_and_versions",
     "ops",
     "module_calls",
-    "divided_tensors",
+    "dtensors_and_sharded_parameters",
     "saved_tensors",
     "compile",
     "backward",
     "out_of_memory",
     "owners",
-    "stops",
+    "debugger_stops",
     "verify",
     "checkpoint",
     "hook_points",
@@ -279,7 +279,7 @@ def test_rich_is_imported_in_one_module_only():
         for module, _ in imports(path, top_level_only=True)
         if module.split(".")[0] == "rich"
     }
-    assert importing == {"support/import_rich_keep_random_state.py", "demo/console.py"}
+    assert importing == {"support/import_rich_keep_random_state.py", "demo/progress_on_terminal.py"}
 
 
 def test_trace_is_loaded_and_analyzed_without_torch():

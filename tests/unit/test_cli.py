@@ -15,8 +15,8 @@ import pytest
 import autogradviz
 from autogradviz import event_log
 from autogradviz.cli import main
-from autogradviz.cli.command import EXAMPLES
 from autogradviz.cli.common_arguments import TraceFile
+from autogradviz.cli.subcommand_and_exit_codes import EXAMPLES
 from autogradviz.events import StepEnded
 
 TITLE = "ExpBackward0.result was written before backward needed it"
@@ -337,7 +337,7 @@ def test_unreadable_file_prints_one_line_and_exits_with_2(folder, capsys, monkey
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("autogradviz.cli.command.load_trace_or_run", refuse)
+    monkeypatch.setattr("autogradviz.cli.subcommand_and_exit_codes.load_trace_or_run", refuse)
     assert run("show", "x.agv") == 2
     assert capsys.readouterr() == ("", "autogradviz: x.agv: Permission denied\n")
 

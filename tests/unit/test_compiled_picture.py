@@ -22,7 +22,7 @@ from autogradviz.scene.compiled.picture import READABLE_WIDTH
 from autogradviz.scene.compiled.place_columns import recomputed_alive
 from autogradviz.scene.compiled.tables import build_region_scene, describe_region
 from autogradviz.scene.layout.coordinates import place
-from autogradviz.views.compiled_region_view import CompiledRegionView, choose_region
+from autogradviz.trace_method_results.compiled_region_view import CompiledRegionView, choose_region
 
 MLP = [
     Op("addmm", 3, nbytes=4000, saved="value"),

@@ -12,7 +12,7 @@ from test_cli import run, save, save_failing
 
 import autogradviz
 from autogradviz.analysis.types import SourceLocation
-from autogradviz.cli import command as exit_codes
+from autogradviz.cli import subcommand_and_exit_codes as exit_codes
 from autogradviz.continuous_integration.accepted_findings import (
     describe_states,
     key_of,

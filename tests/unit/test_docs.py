@@ -11,7 +11,7 @@ import pytest
 import autogradviz
 from autogradviz import plugins
 from autogradviz.analysis import Analysis
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.explanations.read_pages import pages
 from tests.unit.make_log import began, ended, make_log, op, source, tensor
 

@@ -14,7 +14,7 @@ import pytest
 from make_log import backward, backward_ended, make_log, op, saved, source, unpacked
 
 from autogradviz.event_log import Log, batches, compressed_rows, load, save
-from autogradviz.event_log.read_files import open_stream
+from autogradviz.event_log.arrow_file_layout import open_stream
 from autogradviz.event_log.rows_to_arrow import _from_array, schema
 from autogradviz.events import (
     EVENT_TYPES,

@@ -13,7 +13,7 @@ import autogradviz
 from autogradviz.causes import order_of_facts
 from autogradviz.causes.audit import ranked_facts
 from autogradviz.causes.choose_findings_among_facts import OWN_SLUGS, SLUGS
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.fact import Fact, Mechanism
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.rule import own_rules

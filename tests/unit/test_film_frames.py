@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.render.svg.film import FRAMES, REST, Film
+from autogradviz.render.svg.animated_memory_fold import FRAMES, REST, Film
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -13,7 +13,7 @@ import pytest
 from make_scene import scene_of, tower, unpack
 from small_scene import small_scene
 
-from autogradviz.render.pages import read_global_script, render_html
+from autogradviz.render.html_pages import read_global_script, render_html
 from autogradviz.scene.payload import pack, to_payload
 from autogradviz.scene.schema import SceneHeldSave
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from make_scene import Box, scene_of, tower
 
 from autogradviz.scene.layout.coordinates import place
-from autogradviz.scene.layout.positions import MAX_SPAN, arrange
+from autogradviz.scene.layout.rows_and_x_positions import MAX_SPAN, arrange
 
 
 def arranged(links, *, count=None, tops=(), bottoms=()):

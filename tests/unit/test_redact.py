@@ -4,8 +4,8 @@ import make_log as m
 import pytest
 
 from autogradviz.event_log import load
+from autogradviz.event_log.compare_state_readings import StateValue
 from autogradviz.event_log.filter_and_redact import redact, without_folders
-from autogradviz.event_log.state_reading_and_change import StateValue
 from autogradviz.events import EffectRepeated, ErrorRaised, FrameSeen, SourceLineRead, StateChanged
 from autogradviz.trace import Trace
 

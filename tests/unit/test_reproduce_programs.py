@@ -21,7 +21,7 @@ from make_log import (
 from autogradviz import events as e
 from autogradviz.analysis import Analysis
 from autogradviz.reproduce.build_program import build_program
-from autogradviz.reproduce.search import count_statements, reduce_program
+from autogradviz.reproduce.search_smallest_program import count_statements, reduce_program
 from autogradviz.reproduce.write_program import Spelling, write_program
 
 KNOWN = {

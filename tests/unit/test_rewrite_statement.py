@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autogradviz.analysis import SourceLocation
-from autogradviz.diagnose.source.rewrites import (
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
     detached_store,
     detached_sum,
     safe_input,

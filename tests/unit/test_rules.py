@@ -14,7 +14,7 @@ import autogradviz
 from autogradviz.analysis import Analysis
 from autogradviz.causes.choose_findings_among_facts import OWN_SLUGS
 from autogradviz.diagnose import diagnose
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, all_rules, rule
 from autogradviz.explanations.read_pages import Page, pages
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autogradviz.analysis.formatting import format_duration
-from autogradviz.scene.text import last_part, merge_numbered_names, range_label
+from autogradviz.scene.label_text_and_width import last_part, merge_numbered_names, range_label
 
 
 def test_names_that_differ_only_in_a_number_are_merged():

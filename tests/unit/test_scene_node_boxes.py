@@ -14,9 +14,9 @@ from autogradviz.analysis.formatting import display_op_name, format_bytes, forma
 from autogradviz.diagnose.finding import Finding
 from autogradviz.render.widget import pack
 from autogradviz.scene.build_scene import build_scene
+from autogradviz.scene.label_text_and_width import elide, text_width
 from autogradviz.scene.layout.coordinates import place
 from autogradviz.scene.payload import to_payload
-from autogradviz.scene.text import elide, text_width
 
 
 def line(lineno):

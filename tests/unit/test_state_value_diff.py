@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from autogradviz.event_log.state_reading_and_change import StateValue, find_change_kind, to_value
+from autogradviz.event_log.compare_state_readings import StateValue, find_change_kind, to_value
 from autogradviz.events import path_text
 from autogradviz.recorder.checkpoint.state_reader import StateReader
 from autogradviz.recorder.checkpoint.value_repr import ObjectIds, read_value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import make_log as m
 
 from autogradviz.analysis import Analysis
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.evidence.memory_needs import find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 

@@ -11,7 +11,7 @@ from test_scene_node_boxes import FAILING, MUTATED
 
 from autogradviz.render.svg.document import render_svg
 from autogradviz.render.svg.fit_column_of_paper import PX_PER_MM
-from autogradviz.render.svg.fold import render_fold_svg
+from autogradviz.render.svg.saved_memory_fold import render_fold_svg
 
 POINT_PX = 96 / 72
 TEXT = "{http://www.w3.org/2000/svg}text"

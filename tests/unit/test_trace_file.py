@@ -19,15 +19,15 @@ from autogradviz.event_log import (
     FORMAT_VERSION,
     Log,
     Stream,
-    encode_stream,
     is_arrow_file,
     load,
     read_summary,
     save,
 )
-from autogradviz.event_log.read_files import index_size
+from autogradviz.event_log import encode_arrow_stream as encode_stream
+from autogradviz.event_log.arrow_file_layout import index_size
 from autogradviz.events import EVENT_TYPES, OpCalled, RecordingEnded, SourceLineRead
-from autogradviz.live.follow_file import FollowedFile
+from autogradviz.live.follow_growing_file import FollowedFile
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 PER_TEST_FOLDER = settings(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autogradviz.render.pages import (
+from autogradviz.render.html_pages import (
     _INFLATE,
     EXPORT,
     compress_module,

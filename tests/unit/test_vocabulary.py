@@ -29,7 +29,7 @@ SYNONYMS = {re.compile(pattern, re.IGNORECASE): word for pattern, word in SYNONY
 
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`')
 COMMENT = re.compile(r"/\*.*?\*/|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
-PRINTING = ("scene", "render", "cli", "views", "causes", "comparison")
+PRINTING = ("scene", "render", "cli", "trace_method_results", "causes", "comparison")
 """Packages of which each message is shown or printed."""
 
 

@@ -112,7 +112,7 @@ def test_colors_are_known_to_the_viewer():
     widget.color_by = "bytes"
     with pytest.raises(TraitError, match="color_by"):
         widget.color_by = "rainbow"
-    source = Path(__file__).parents[2] / "assets" / "viewer" / "scene" / "colors.js"
+    source = Path(__file__).parents[2] / "assets" / "viewer" / "scene" / "graph_colorings.js"
     listed = re.search(r"COLORS = .*?\[(.*?)\]", source.read_text(encoding="utf-8"), re.DOTALL)
     assert tuple(re.findall(r'"(\w+)"', listed[1])) == COLORS
 

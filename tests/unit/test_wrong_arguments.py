@@ -57,7 +57,7 @@ def test_file_of_which_nothing_is_left_warns(saved):
 
 def autogradviz_head():
     """Return the bytes of a file before its first message."""
-    from autogradviz.event_log.read_files import Writer
+    from autogradviz.event_log.arrow_file_layout import Writer
 
     return Writer().head
 

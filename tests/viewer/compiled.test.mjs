@@ -119,7 +119,7 @@ const PICTURE = {
 /** Return the drawn picture, and the items that were selected. */
 async function draw() {
   const { drawPicture } =
-    await import("../../assets/viewer/views/compiled/svg_picture.js");
+    await import("../../assets/viewer/views/compiled/region_as_svg.js");
   const selected = [];
   return {
     drawn: drawPicture(SCENE, PICTURE, (item) => selected.push(item)),

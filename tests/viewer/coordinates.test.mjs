@@ -9,7 +9,7 @@ import {
   packPlacement,
   transferList,
   unpackPlacement,
-} from "../../assets/viewer/layout/transfer.js";
+} from "../../assets/viewer/layout/pack_placement_for_worker.js";
 import { toScene } from "../../assets/viewer/payload/decode.js";
 import { group, makeScene } from "./scenes.mjs";
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { sentenceOfRegion } from "../../assets/viewer/views/compare/difference.js";
+import { sentenceOfRegion } from "../../assets/viewer/views/compare/difference_of_two_executions.js";
 import {
   byModule,
   sentenceOfPeaks,

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatShape } from "../../assets/viewer/scene/format.js";
-import { shortNames } from "../../assets/viewer/views/fold/ribbon_shape.js";
+import { formatShape } from "../../assets/viewer/scene/format_numbers_and_names.js";
+import { shortNames } from "../../assets/viewer/views/saved_memory_fold/ribbon_shape.js";
 
 test("a view of a larger storage is marked, a tensor with its own storage is not", () => {
   const shape = "4×64";

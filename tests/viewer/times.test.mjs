@@ -6,7 +6,7 @@ import test from "node:test";
 import {
   formatDuration,
   formatTimes,
-} from "../../assets/viewer/scene/format.js";
+} from "../../assets/viewer/scene/format_numbers_and_names.js";
 
 test("times of an axis have as many digits as tell them apart", () => {
   assert.deepEqual(formatTimes([3.1805e9, 3.181e9, 3.1815e9]), [

@@ -2,9 +2,9 @@
 /** Parts of charts: canvas setup, axis ticks, time axes, step curves, colors of spans. */
 
 import { columnOf } from "../payload/lazy_rows.js";
-import { formatDuration, formatTimes } from "../scene/format.js";
+import { formatDuration, formatTimes } from "../scene/format_numbers_and_names.js";
 
-/** @typedef {import("./text.js").Pen} Pen */
+/** @typedef {import("./text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("./theme.js").Palette} Palette */
 /** @typedef {{pen: Pen, width: number, height: number}} Drawing */
 

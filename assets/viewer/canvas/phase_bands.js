@@ -2,13 +2,13 @@
 /** Bands of forward, backward and recomputation above a picture over time, and faintly behind it. */
 
 import { hueOfSpan } from "./chart_parts.js";
-import { roundRect, widthOf, write } from "./text.js";
+import { roundRect, widthOf, write } from "./text_fitted_to_width.js";
 import { mix } from "./theme.js";
 
 const PHASES = ["forward", "backward", "optimizer", "recompute"];
 
 /**
- * @param {import("./text.js").Pen} pen
+ * @param {import("./text_fitted_to_width.js").Pen} pen
  * @param {(time: number) => number} x
  * @param {number} from x at which the picture begins
  * @param {import("../types.js").SceneSpan[]} spans

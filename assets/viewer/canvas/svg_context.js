@@ -1,7 +1,7 @@
 // @ts-check
 /** A canvas context that writes SVG. */
 
-import { escapeXml, round } from "./svg_format.js";
+import { escapeXml, round } from "./svg_numbers_and_text.js";
 
 const STATE = /** @type {const} */ ([
   "fillStyle",

@@ -2,11 +2,11 @@
 /** The collectives of a process group: a column for each number, a row for ranks that are alike. */
 
 import { CLOSE, drawGlyph } from "../canvas/glyphs.js";
-import { roundRect, widthOf, write } from "../canvas/text.js";
+import { roundRect, widthOf, write } from "../canvas/text_fitted_to_width.js";
 import { mix } from "../canvas/theme.js";
 import { h } from "../dom.js";
-import { formatCount, formatPlace, plural } from "../scene/format.js";
-import { VirtualCanvas } from "./virtual_canvas.js";
+import { formatCount, formatPlace, plural } from "../scene/format_numbers_and_names.js";
+import { VirtualCanvas } from "./virtually_scrolled_canvas.js";
 
 /** @typedef {import("./types.js").CollectiveLanes} Lanes */
 /** @typedef {import("../canvas/chart_parts.js").Drawing} Drawing */
@@ -125,7 +125,7 @@ function paint({ pen, width, height }, lanes, gutter, cell, left) {
 }
 
 /**
- * @param {import("../canvas/text.js").Pen} pen
+ * @param {import("../canvas/text_fitted_to_width.js").Pen} pen
  * @param {import("./types.js").CellState} state
  * @param {number} x
  * @param {number} y

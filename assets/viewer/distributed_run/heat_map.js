@@ -1,9 +1,9 @@
 // @ts-check
 /** Rows of cells: ranks by steps, the odd ranks of each group first. */
 
-import { write, widthOf } from "../canvas/text.js";
+import { write, widthOf } from "../canvas/text_fitted_to_width.js";
 import { claim, h, listen } from "../dom.js";
-import { formatCount, plural } from "../scene/format.js";
+import { formatCount, plural } from "../scene/format_numbers_and_names.js";
 import {
   CellImages,
   ENDED,
@@ -14,10 +14,10 @@ import {
   RECORDED,
   formatValue,
   valuesOf,
-} from "./image_of_all_cells.js";
-import { VirtualCanvas } from "./virtual_canvas.js";
+} from "./heat_map_as_pixels.js";
+import { VirtualCanvas } from "./virtually_scrolled_canvas.js";
 
-/** @typedef {import("./run_state.js").RunState} RunState */
+/** @typedef {import("./selected_rank_and_coloring.js").RunState} RunState */
 /** @typedef {import("../canvas/chart_parts.js").Drawing} Drawing */
 
 const AXIS = 20;
@@ -213,7 +213,7 @@ export class HeatRows {
   /**
    * Separate cells that are large enough by lines.
    *
-   * @param {import("../canvas/text.js").Pen} pen
+   * @param {import("../canvas/text_fitted_to_width.js").Pen} pen
    * @param {{x: number, y: number, first: number, count: number, rows: number, pitch: number}} part
    * @param {Band} band
    * @param {number} fold
@@ -233,7 +233,7 @@ export class HeatRows {
   }
 
   /**
-   * @param {import("../canvas/text.js").Pen} pen
+   * @param {import("../canvas/text_fitted_to_width.js").Pen} pen
    * @param {number} height
    * @param {number} top
    */
@@ -267,7 +267,7 @@ export class HeatRows {
   }
 
   /**
-   * @param {import("../canvas/text.js").Pen} pen
+   * @param {import("../canvas/text_fitted_to_width.js").Pen} pen
    * @param {number} width
    * @param {number} height
    * @param {number} top
@@ -305,7 +305,7 @@ export class HeatRows {
   }
 
   /**
-   * @param {import("../canvas/text.js").Pen} pen
+   * @param {import("../canvas/text_fitted_to_width.js").Pen} pen
    * @param {number} width
    * @param {number} left
    */

@@ -1,27 +1,27 @@
 // @ts-check
 /** The viewer of runs: mounts the scene of a run in an element of a notebook or of a report. */
 
-import "../style/excerpt.css";
+import "../style/source_excerpt.css";
 import "./run.css";
 import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/glyphs.js";
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, h, listen } from "../dom.js";
-import { formatCount, plural } from "../scene/format.js";
-import { MODES, formatValue, isNorm, scale } from "./image_of_all_cells.js";
+import { formatCount, plural } from "../scene/format_numbers_and_names.js";
+import { MODES, formatValue, isNorm, scale } from "./heat_map_as_pixels.js";
 import { HARMFUL, makeCollectiveLanes } from "./collective_lanes.js";
 import { decodeRun } from "./decode_run.js";
 import { HeatRows } from "./heat_map.js";
 import { makeOpDifference, makeTabs } from "./rank_op_difference.js";
-import { RunState } from "./run_state.js";
+import { RunState } from "./selected_rank_and_coloring.js";
 import { makeSidePanel } from "./rank_panel.js";
 
 /** @typedef {import("./types.js").RunScene} RunScene */
 
 const MOST_GROUPS = 12;
-/** @typedef {import("./run_state.js").Mode} Mode */
+/** @typedef {import("./selected_rank_and_coloring.js").Mode} Mode */
 
 /**
- * @typedef {import("../selection_sync.js").HostModel & {ranks?: Map<number, () => Uint8Array>}} RunModel
+ * @typedef {import("../sync_selection_with_python.js").HostModel & {ranks?: Map<number, () => Uint8Array>}} RunModel
  *   a report has the scenes of some ranks, a notebook asks the kernel for one
  */
 

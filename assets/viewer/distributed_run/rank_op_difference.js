@@ -2,7 +2,7 @@
 /** The ops of a rank beside those of another one, around the first op that differs. */
 
 import { button, h, listen } from "../dom.js";
-import { formatCount } from "../scene/format.js";
+import { formatCount } from "../scene/format_numbers_and_names.js";
 
 /** @typedef {import("./types.js").OpDifference} OpDifference */
 

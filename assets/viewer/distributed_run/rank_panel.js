@@ -3,10 +3,15 @@
 
 import { CLOSE, FAILED, glyphElement } from "../canvas/glyphs.js";
 import { button, h, listHead, propertyList } from "../dom.js";
-import { formatBytes, plural } from "../scene/format.js";
-import { block, explanationOf, findingSource, fixBlock } from "../views/findings/parts.js";
+import { formatBytes, plural } from "../scene/format_numbers_and_names.js";
+import {
+  block,
+  explanationOf,
+  findingSource,
+  fixBlock,
+} from "../views/findings/finding_sections.js";
 
-/** @typedef {import("./run_state.js").RunState} RunState */
+/** @typedef {import("./selected_rank_and_coloring.js").RunState} RunState */
 /** @typedef {import("./types.js").RunFindingCard} Card */
 
 /** The scene has no other source lines than those of the findings. */

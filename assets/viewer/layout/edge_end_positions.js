@@ -1,5 +1,8 @@
 // @ts-check
-/** The x at which each link starts and endpoints; see `autogradviz/scene/layout/groups.py`. */
+/**
+ * The x at which each link starts and endpoints; see
+ * `autogradviz/scene/layout/group_sizes_and_main_column.py`.
+ */
 
 import { isStub, portShift } from "./open_group_geometry.js";
 

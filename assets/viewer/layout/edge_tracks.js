@@ -2,7 +2,7 @@
 /**
  * Tracks: the heights of the horizontal segments of lines between two rows.
  *
- * `autogradviz/scene/layout/edges.py` does the same arithmetic in the same order.
+ * `autogradviz/scene/layout/edge_tracks.py` does the same arithmetic in the same order.
  */
 
 const TRACK_PITCH = 8;

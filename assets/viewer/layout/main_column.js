@@ -2,7 +2,8 @@
 /**
  * The longest path through a group: its main column.
  *
- * `autogradviz/scene/layout/groups.py` does the same arithmetic in the same order.
+ * `autogradviz/scene/layout/group_sizes_and_main_column.py` does the same arithmetic in the same
+ * order.
  */
 
 /**

@@ -2,7 +2,8 @@
 /**
  * The size of each open group and the positions inside it.
  *
- * `autogradviz/scene/layout/groups.py` does the same arithmetic in the same order.
+ * `autogradviz/scene/layout/group_sizes_and_main_column.py` does the same arithmetic in the same
+ * order.
  */
 
 import { BEND_WEIGHT, MAIN_WEIGHT, NODE_WEIGHT, setXPositions } from "./x_positions.js";

@@ -1,5 +1,5 @@
 // @ts-check
-/** The geometry of an open group; see `autogradviz/scene/layout/groups.py`. */
+/** The geometry of an open group; see `autogradviz/scene/layout/group_sizes_and_main_column.py`. */
 
 /** @typedef {import("../types.js").SceneGroup} SceneGroup */
 /** @typedef {import("../types.js").Link} Link */

@@ -3,7 +3,7 @@
 
 import { decodePayload, payloadForLayout } from "../payload/decode.js";
 import { LayoutCache } from "./cache.js";
-import { packPlacement, transferList, unpackPlacement } from "./transfer.js";
+import { packPlacement, transferList, unpackPlacement } from "./pack_placement_for_worker.js";
 
 /** @typedef {import("./coordinates.js").Placement} Placement */
 /** @typedef {{resolve: (placement: Placement) => void, reject: () => void}} Request */

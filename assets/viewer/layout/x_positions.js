@@ -2,8 +2,8 @@
 /**
  * The x of every cell of a group: straight columns without overlaps.
  *
- * `autogradviz/scene/layout/positions.py` explains the algorithm, and does the same arithmetic in
- * the same order.
+ * `autogradviz/scene/layout/rows_and_x_positions.py` explains the algorithm, and does the same
+ * arithmetic in the same order.
  */
 
 const CELL_GAP = 12;

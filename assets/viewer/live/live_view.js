@@ -3,8 +3,8 @@
 
 import { hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, claim, h, listen } from "../dom.js";
-import { formatBytes } from "../scene/format.js";
-import { drawChart, placeAt } from "./chart.js";
+import { formatBytes } from "../scene/format_numbers_and_names.js";
+import { drawChart, placeAt } from "./line_chart_over_steps.js";
 import { State, measuresOf } from "./received_steps.js";
 
 /** @typedef {import("./received_steps.js").Changes} Changes */

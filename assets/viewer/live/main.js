@@ -11,7 +11,7 @@ const POLL_MS = 1000;
 /**
  * Mount the widget; Python sends the state through the widget's channel.
  *
- * @param {{model: import("../selection_sync.js").HostModel, el: HTMLElement}} host
+ * @param {{model: import("../sync_selection_with_python.js").HostModel, el: HTMLElement}} host
  * @returns {() => void} removes the view
  */
 function render({ model, el }) {

@@ -13,7 +13,7 @@ import { nodesWithin } from "./scene_index.js";
  * Return the shortest path from a root of backward to an item.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
- * @param {import("../store.js").Item} item
+ * @param {import("../shared_view_state.js").Item} item
  * @returns {GradientPath | null} null if no gradient reaches the item
  */
 export function findGradientPath(sceneIndex, item) {
@@ -37,7 +37,7 @@ export function findGradientPath(sceneIndex, item) {
 
 /**
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
- * @param {import("../store.js").Item} item
+ * @param {import("../shared_view_state.js").Item} item
  * @returns {number[]}
  */
 function targetNodes(sceneIndex, { kind, index }) {

@@ -1,8 +1,8 @@
 // @ts-check
 /** Saved memory over time in layers: by kind of saved tensor, module or source line. */
 
-import { kindOfStorage } from "./fold.js";
-import { blockPrefix, formatPlace, plural } from "./format.js";
+import { kindOfStorage } from "./ribbon_bytes_and_colors.js";
+import { blockPrefix, formatPlace, plural } from "./format_numbers_and_names.js";
 
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
 /** @typedef {import("../types.js").Scene} Scene */
@@ -22,7 +22,7 @@ export const GROUPINGS = {
 /**
  * Return the times at which the saved memory changes, at most about `MAX_TIMES` of them.
  *
- * @param {import("../store.js").Store} store
+ * @param {import("../shared_view_state.js").Store} store
  * @returns {number[]}
  */
 export function changeTimes({ scene, sceneIndex }) {
@@ -36,7 +36,7 @@ export function changeTimes({ scene, sceneIndex }) {
 }
 
 /**
- * @param {import("../store.js").Store} store
+ * @param {import("../shared_view_state.js").Store} store
  * @param {number[]} times
  * @param {Grouping} grouping
  * @returns {Layer[]} from the bottom, the earliest first; the smallest ones are merged

@@ -7,7 +7,7 @@
  * it. Phases, what is outside of them, and idle time add up to the duration.
  */
 
-import { formatDuration } from "./format.js";
+import { formatDuration } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes } from "./time_axis.js";
 
 /** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */

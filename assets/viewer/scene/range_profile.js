@@ -1,7 +1,7 @@
 // @ts-check
 /** Time of a range of the recording, summed by node, module or line. */
 
-import { formatPlace } from "./format.js";
+import { formatPlace } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes, overlapOf } from "./time_axis.js";
 
 /** @typedef {"node" | "module" | "line"} Grouping */

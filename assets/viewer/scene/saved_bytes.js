@@ -4,7 +4,7 @@
  * `autogradviz/analysis/saved_memory.py`; each storage is counted once, and none is left out.
  */
 
-import { formatBytes, plural } from "./format.js";
+import { formatBytes, plural } from "./format_numbers_and_names.js";
 
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
 

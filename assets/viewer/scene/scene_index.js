@@ -2,7 +2,7 @@
 /** Indexes of a scene: what belongs to each node, group and storage. */
 
 import { columnOf, defineLazy } from "../payload/lazy_rows.js";
-import { lifetimeOf } from "./replay.js";
+import { lifetimeOf } from "./state_at_replayed_time.js";
 
 /**
  * @typedef {object} SceneIndex
@@ -18,7 +18,7 @@ import { lifetimeOf } from "./replay.js";
  * @property {Map<string, string>} reasons why nodes save their slots, "SoftmaxBackward0.result"
  * @property {import("../types.js").SceneStorageEvent[][]} storageEvents by storage
  * @property {Map<number, number>} storageOf index by storage id
- * @property {Map<number, import("./replay.js").Lifetime>} lifetimes of groups, computed on demand
+ * @property {Map<number, import("./state_at_replayed_time.js").Lifetime>} lifetimes of groups, computed on demand
  * @property {number} end of the recording, in nanoseconds, never 0
  */
 
@@ -149,7 +149,7 @@ export function nodesWithin(sceneIndex, group) {
  * Return the nodes of a selection and the storages that they saved; for a storage, its nodes.
  *
  * @param {SceneIndex} sceneIndex
- * @param {import("../store.js").Item | null} item
+ * @param {import("../shared_view_state.js").Item | null} item
  * @returns {Related}
  */
 export function relatedTo(sceneIndex, item) {
@@ -172,7 +172,7 @@ export function relatedTo(sceneIndex, item) {
  * @param {SceneIndex} sceneIndex
  * @param {Set<number>} open
  * @param {number} node
- * @returns {import("../store.js").Item}
+ * @returns {import("../shared_view_state.js").Item}
  */
 export function visibleFor(sceneIndex, open, node) {
   const { group } = sceneIndex.scene.nodes[node];
@@ -185,7 +185,7 @@ export function visibleFor(sceneIndex, open, node) {
  *
  * @param {SceneIndex} sceneIndex
  * @param {number} group
- * @returns {import("./replay.js").Lifetime}
+ * @returns {import("./state_at_replayed_time.js").Lifetime}
  */
 export function lifetimeOfGroup(sceneIndex, group) {
   let lifetime = sceneIndex.lifetimes.get(group);

@@ -6,7 +6,7 @@
  * for each of `COLUMNS`. The outermost lines and what has no line add up to the total.
  */
 
-import { inStep, isSavedIn, stepOfNode } from "./steps.js";
+import { inStep, isSavedIn, stepOfNode } from "./training_steps.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {number[]} Cost by `COLUMNS` */

@@ -4,16 +4,16 @@
 import { hostTheme } from "../canvas/theme.js";
 import { copyButton } from "../copy_button.js";
 import { button, h } from "../dom.js";
-import { kindColors } from "../scene/fold.js";
-import { formatPlace } from "../scene/format.js";
-import { answerMarkdown } from "../scene/questions.js";
+import { kindColors } from "../scene/ribbon_bytes_and_colors.js";
+import { formatPlace } from "../scene/format_numbers_and_names.js";
+import { answerMarkdown } from "../scene/answer_questions.js";
 
-/** @typedef {import("../scene/questions.js").Answer} Answer */
+/** @typedef {import("../scene/answer_questions.js").Answer} Answer */
 
 /**
  * Show what an answer links to.
  *
- * @param {import("../store.js").Store} store
+ * @param {import("../shared_view_state.js").Store} store
  * @param {Answer} answer
  */
 export function openAnswer(store, { link, filename, lineno }) {
@@ -25,7 +25,7 @@ export function openAnswer(store, { link, filename, lineno }) {
 }
 
 /**
- * @param {import("../store.js").Store} store
+ * @param {import("../shared_view_state.js").Store} store
  * @param {string} question
  * @param {Answer} answer
  * @param {() => void} close

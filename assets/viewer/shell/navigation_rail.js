@@ -3,11 +3,11 @@
 
 import { icon } from "../canvas/glyph_shapes.js";
 import { button, h } from "../dom.js";
-import { stepParts } from "./step_parts.js";
+import { stepParts } from "./tabs_of_step_page.js";
 
 /**
  * @param {import("../views/registry.js").View[]} views
- * @param {import("../store.js").Store} store
+ * @param {import("../shared_view_state.js").Store} store
  * @returns {HTMLElement}
  */
 export function makeNavigationRail(views, store) {

@@ -2,12 +2,12 @@
 /** The recording's notices, such as that its file is damaged. */
 
 import { h } from "../dom.js";
-import { plural } from "../scene/format.js";
+import { plural } from "../scene/format_numbers_and_names.js";
 
 /**
  * Return the notices, several of them behind one line unless the file is damaged.
  *
- * @param {import("../store.js").Store} store
+ * @param {import("../shared_view_state.js").Store} store
  * @returns {HTMLElement | null}
  */
 export function makeNotices(store) {

@@ -5,10 +5,10 @@ import { proportionalAxis } from "../scene/time_axis.js";
 import { paintTimes, paintTorn, startDrawing } from "../canvas/chart_parts.js";
 import { button, claim, h, listen } from "../dom.js";
 import { changeTimes, stackLayers } from "../scene/memory_layers.js";
-import { formatBytes, formatCount, formatDuration } from "../scene/format.js";
-import { heldAt, unitTimes } from "../scene/film.js";
+import { formatBytes, formatCount, formatDuration } from "../scene/format_numbers_and_names.js";
+import { heldAt, unitTimes } from "../scene/animated_replay.js";
 import { icon } from "../canvas/glyph_shapes.js";
-import { failedNode, runningAt, stoppedNode } from "../scene/replay.js";
+import { failedNode, runningAt, stoppedNode } from "../scene/state_at_replayed_time.js";
 import {
   PHASES,
   paintBudget,
@@ -30,7 +30,7 @@ const TORN_WIDTH = 46;
 
 export class Scrubber {
   /**
-   * @param {import("../store.js").Store} store
+   * @param {import("../shared_view_state.js").Store} store
    * @param {() => import("../canvas/theme.js").Palette} palette
    */
   constructor(store, palette) {

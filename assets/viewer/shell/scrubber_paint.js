@@ -2,13 +2,13 @@
 /** Paints the scrubber: phases, saved memory, the replayed time, the failure. */
 
 import { hueOfSpan, traceSteps } from "../canvas/chart_parts.js";
-import { kindHue } from "../scene/fold.js";
-import { formatBytes } from "../scene/format.js";
+import { kindHue } from "../scene/ribbon_bytes_and_colors.js";
+import { formatBytes } from "../scene/format_numbers_and_names.js";
 import { paintGlyph } from "../canvas/glyph_shapes.js";
-import { widthOf, write } from "../canvas/text.js";
+import { widthOf, write } from "../canvas/text_fitted_to_width.js";
 import { hostTheme, mix } from "../canvas/theme.js";
 
-/** @typedef {import("../canvas/text.js").Pen} Pen */
+/** @typedef {import("../canvas/text_fitted_to_width.js").Pen} Pen */
 
 /** @typedef {{times: number[], layers: import("../scene/memory_layers.js").Layer[]}} Layers */
 
@@ -40,7 +40,7 @@ export function paintPhases(pen, x, scene) {
  * @param {Pen} pen
  * @param {(time: number) => number} x
  * @param {number} height
- * @param {import("../store.js").Store} store
+ * @param {import("../shared_view_state.js").Store} store
  * @param {number} failed x of the red line; NaN without a failure
  * @param {Layers | null} layers by kind, if they are known
  */

@@ -6,14 +6,14 @@
 
 import { h, listen } from "../dom.js";
 import { icon } from "../canvas/glyph_shapes.js";
-import { formatBytes, plural } from "../scene/format.js";
-import { FILTERS, findNodes, parseQuery } from "./query.js";
+import { formatBytes, plural } from "../scene/format_numbers_and_names.js";
+import { FILTERS, findNodes, parseQuery } from "./search_filters.js";
 import { searchEntries } from "./search_entries.js";
 import { answerCard, openAnswer } from "./answer_card.js";
-import { answerQuestion, exampleQuestions } from "../scene/questions.js";
+import { answerQuestion, exampleQuestions } from "../scene/answer_questions.js";
 
 /** @typedef {import("./search_entries.js").Entry} Entry */
-/** @typedef {import("../store.js").Store} Store */
+/** @typedef {import("../shared_view_state.js").Store} Store */
 
 const MAX_RESULTS = 12;
 
@@ -26,7 +26,7 @@ const CLASSES = { node: "agv-backward", parameter: "agv-leaf", tensor: "agv-save
 export class Search {
   /**
    * @param {Store} store
-   * @param {() => import("./commands.js").Command[]} commands
+   * @param {() => import("./search_commands.js").Command[]} commands
    */
   constructor(store, commands) {
     this.store = store;
@@ -55,7 +55,7 @@ export class Search {
     this.status = h("div", { class: "agv-muted agv-result-end", attrs: { role: "status" } });
     this.hints = h("div", "", ...FILTERS.map(filterRow));
     this.card = h("div", { attrs: { "aria-live": "polite" } });
-    /** @type {import("../scene/questions.js").Answer | null} */
+    /** @type {import("../scene/answer_questions.js").Answer | null} */
     this.answer = null;
     this.results = h("div", "agv-results agv-float", this.card, this.list, this.status, this.hints);
     this.results.hidden = true;
@@ -152,7 +152,7 @@ export class Search {
 
   /**
    * @param {string} question
-   * @param {import("../scene/questions.js").Answer} answer
+   * @param {import("../scene/answer_questions.js").Answer} answer
    */
   #showAnswer(question, answer) {
     this.found = [];
@@ -170,7 +170,7 @@ export class Search {
   }
 
   /**
-   * @param {import("./query.js").Query} query
+   * @param {import("./search_filters.js").Query} query
    * @returns {Set<number>} the nodes that it finds
    */
   #match(query) {

@@ -1,9 +1,9 @@
 // @ts-check
 /** The entries of the search: modules, ops, nodes, parameters, lines and tensors. */
 
-import { formatBytes, formatPlace, plural } from "../scene/format.js";
+import { formatBytes, formatPlace, plural } from "../scene/format_numbers_and_names.js";
 
-/** @typedef {import("../store.js").Item} Item */
+/** @typedef {import("../shared_view_state.js").Item} Item */
 
 /**
  * @typedef {object} Entry

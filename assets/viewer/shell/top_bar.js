@@ -1,18 +1,18 @@
 // @ts-check
 /** The top bar: title, figures, search, coloring, export and help. */
 
-import { COLORS } from "../scene/colors.js";
+import { COLORS } from "../scene/graph_colorings.js";
 import { copyText } from "../copy_button.js";
 import { claim, button, h, listen } from "../dom.js";
 import { COST_DEFINITIONS } from "../scene/source_line_costs.js";
 import { DEFINITIONS } from "../scene/saved_bytes.js";
 import { icon } from "../canvas/glyph_shapes.js";
-import { FILTERS } from "./query.js";
+import { FILTERS } from "./search_filters.js";
 import { Legend } from "../views/graph/legend.js";
 import { ROW_MEANINGS } from "../views/timeline/rows.js";
-import { figuresOf, makeStepSwitch } from "./step_switch.js";
+import { figuresOf, makeStepSwitch } from "./step_chooser.js";
 
-/** @typedef {import("../store.js").Store} Store */
+/** @typedef {import("../shared_view_state.js").Store} Store */
 /** @typedef {(kind: "svg" | "png") => void} ExportPicture saves the view on display */
 
 /** @type {[keys: string, action: string][]} those that work in every view */
@@ -71,7 +71,10 @@ function colorMenu(store) {
   const options = names.map((name) => h("option", { text: name, attrs: { value: name } }));
   const select = h("select", { attrs: { "aria-label": "Color nodes by" } }, ...options);
   listen(select, "change", () =>
-    store.set("colorBy", /** @type {import("../scene/colors.js").ColorBy} */ (select.value)),
+    store.set(
+      "colorBy",
+      /** @type {import("../scene/graph_colorings.js").ColorBy} */ (select.value),
+    ),
   );
   store.subscribe(["colorBy"], () => (select.value = store.colorBy));
   return h("label", "agv-menu", h("span", "", "Color"), select);

@@ -1,10 +1,10 @@
 // @ts-check
 /** The panes of the views, of which one is displayed. */
 
-import { pagePicture } from "../canvas/page_picture.js";
+import { pagePicture } from "../canvas/html_elements_as_picture.js";
 import { h } from "../dom.js";
 
-/** @typedef {import("../store.js").Store} Store */
+/** @typedef {import("../shared_view_state.js").Store} Store */
 /** @typedef {import("../views/registry.js").View} View */
 /** @typedef {import("../views/registry.js").MountedView} MountedView */
 

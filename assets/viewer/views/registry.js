@@ -4,7 +4,7 @@
 import { checkpointView } from "./checkpoint/index.js";
 import { compareView } from "./compare/index.js";
 import { compiledView } from "./compiled/index.js";
-import { foldView } from "./fold/index.js";
+import { foldView } from "./saved_memory_fold/index.js";
 import { findingsView } from "./findings/index.js";
 import { graphView } from "./graph/index.js";
 import { memoryView } from "./memory/index.js";
@@ -12,7 +12,7 @@ import { sourceView } from "./source/index.js";
 import { tensorsView } from "./tensors/index.js";
 import { timelineView } from "./timeline/index.js";
 
-/** @typedef {import("../store.js").Item["kind"] | "finding" | "region" | "compiled" | "line"} Shown */
+/** @typedef {import("../shared_view_state.js").Item["kind"] | "finding" | "region" | "compiled" | "line"} Shown */
 
 /**
  * @typedef {object} View
@@ -27,7 +27,7 @@ import { timelineView } from "./timeline/index.js";
  * @property {string} [part] its name among the parts of the page of the step, if it is one
  * @property {(scene: import("../types.js").Scene) => (() => Promise<unknown>) | undefined} [waitsFor]
  *   decodes what the view needs and the scene still lacks
- * @property {(store: import("../store.js").Store, palette: () => Palette) => MountedView} mount
+ * @property {(store: import("../shared_view_state.js").Store, palette: () => Palette) => MountedView} mount
  *   called when the view is displayed for the first time
  */
 

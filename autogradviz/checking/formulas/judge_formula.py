@@ -30,7 +30,7 @@ from autogradviz.checking.formulas.formula_calls import return_line_of
 from autogradviz.recorder.ops.op_arguments import gives_own_derivative
 from autogradviz.recorder.torch_internals.nodes import backward_of
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
-from autogradviz.recorder.verify.kept_tensors import tensors_in
+from autogradviz.recorder.verify.copies_of_op_inputs import tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,7 +10,7 @@ import torch
 from autogradviz.checking.relations.repeated_step_and_each_gradient import verified_trace
 from autogradviz.checking.result import CheckEntry
 from autogradviz.events import RandomDrawn
-from autogradviz.experiments.program import (
+from autogradviz.experiments.repeatable_step import (
     NotApplicableError,
     NothingToCheckError,
     dense,
@@ -22,7 +22,7 @@ from autogradviz.recorder.verify.compare_gradients import relative_error
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.experiments.program import Program
+    from autogradviz.experiments.repeatable_step import Program
 
 _NORMS: Final = (
     torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.align_ops import OpIdentity, first_difference, identify
 from autogradviz.checking.result import CheckEntry, CheckItem
-from autogradviz.experiments.program import (
+from autogradviz.experiments.repeatable_step import (
     NotApplicableError,
     NothingToCheckError,
     largest_difference,
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.causes.certificate_of_gradients import Certificate
+    from autogradviz.causes.certificate_of_verified_gradients import Certificate
     from autogradviz.checking.result import Outcome
-    from autogradviz.diagnose.evidence.gradient_lives import FailedFact
-    from autogradviz.experiments.program import Program
+    from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import FailedFact
+    from autogradviz.experiments.repeatable_step import Program
     from autogradviz.trace import Trace
 
 _MOST: Final = 5

@@ -10,10 +10,10 @@ import torch
 
 from autogradviz.checking.relations.repeated_step_and_each_gradient import verified_trace
 from autogradviz.checking.result import CheckEntry
-from autogradviz.diagnose.evidence.facts import Evidence
+from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.events import HookRan, HookRegistered
 from autogradviz.experiments.checkpoint_regions import uncheckpointed
-from autogradviz.experiments.program import (
+from autogradviz.experiments.repeatable_step import (
     NothingToCheckError,
     largest_difference,
     named,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.checking.result import RelationName
-    from autogradviz.experiments.program import Program, Run
+    from autogradviz.experiments.repeatable_step import Program, Run
 
 _OF_CHECKPOINT: Final = "torch.utils.checkpoint"
 

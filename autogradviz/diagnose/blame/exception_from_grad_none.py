@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
+from autogradviz.diagnose.blame.search_gradient_cuts import gradient_cuts
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import function_of
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 _NONE: Final = "NoneType"
 _TYPES: Final = ("AttributeError", "TypeError")

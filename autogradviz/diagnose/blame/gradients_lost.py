@@ -6,14 +6,14 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.carried_tensors import reaches
-from autogradviz.diagnose.blame.state_writers import (
+from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
     IN_WINDOW,
     REACHABLE,
     ExecutionWindow,
     LineCandidate,
     best_line,
 )
+from autogradviz.diagnose.blame.tensors_carried_between_steps import reaches
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import RequiresGradChanged
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, Op, SourceLocation
-    from autogradviz.diagnose.blame.state_writers import RecomputeWindow
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.blame.candidate_lines_for_state_change import RecomputeWindow
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.events import BackwardStarted
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.find_state_writer import find_culprit
-from autogradviz.diagnose.blame.state_writers import both_objects
+from autogradviz.diagnose.blame.candidate_lines_for_state_change import both_objects
+from autogradviz.diagnose.blame.find_line_that_changed_state import find_culprit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.state_writers import RecomputeWindow
+    from autogradviz.diagnose.blame.candidate_lines_for_state_change import RecomputeWindow
     from autogradviz.events import StateChanged
 
 

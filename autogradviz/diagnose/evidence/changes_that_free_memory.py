@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.evidence.memory_holders import holder_at_failure
 from autogradviz.diagnose.finding import Change
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.writes import writes
+from autogradviz.diagnose.source.writes_by_name_and_in_threads import writes
 from autogradviz.events import GradAccumulated, ModuleEntered, OldGraphHeld
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import Op, SavedTensor, SourceLocation, Tensor
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.evidence.memory_needs import Need, StepMemory
     from autogradviz.diagnose.finding import ChangeKind
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.compiled_graphs.read_graph_text import TANGENT, is_view
-from autogradviz.diagnose.text_formatting import join_names, short_location
-from autogradviz.event_log.read_named_tuples import rows_of
+from autogradviz.diagnose.finding_text import join_names, short_location
+from autogradviz.event_log.rows_as_named_tuples import rows_of
 from autogradviz.events import (
     CompiledGraphCaptured,
     CompileStarted,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         CompiledSlot,
         RegionRun,
     )
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 class RanRegion(NamedTuple):

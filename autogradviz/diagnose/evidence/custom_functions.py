@@ -12,7 +12,7 @@ from autogradviz.events import FrameSeen
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Analysis, Node, Op, SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- the line of a custom Function that gives its gradients ---------------------------------------

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.writes import writes
+from autogradviz.diagnose.source.writes_by_name_and_in_threads import writes
 from autogradviz.events import BackwardEnded, MemoryHolderFound, MemoryHoldersRead
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 _NAME: Final = re.compile(
     r"local (?P<local>\w+) of (?P<function>\w+)\(\)|global (?P<name>\w+)|^dict\['(?P<item>\w+)'\]"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from autogradviz.analysis import Analysis, Module, Op
-    from autogradviz.analysis.memory_at_failure import LiveStorage, MemoryAtFailure
+    from autogradviz.analysis.memory_when_allocation_failed import LiveStorage, MemoryAtFailure
     from autogradviz.analysis.predict_memory import ModuleCall
     from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from autogradviz.analysis import Op, OpPair, Recomputation, Region, SavedTensor, SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 _COPIES: Final = frozenset({"_to_copy", "clone", "copy_", "detach", "contiguous"})
 

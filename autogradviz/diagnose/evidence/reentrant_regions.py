@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import Op, Region
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 
 REENTRANT_NODE: Final = "CheckpointFunctionBackward"

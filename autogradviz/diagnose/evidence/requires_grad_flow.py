@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.rewrites import without_detach
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import without_detach
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import Op, SourceLocation, Tensor
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 EndKind: TypeAlias = Literal[
     "mode",

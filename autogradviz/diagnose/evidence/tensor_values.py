@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from autogradviz.analysis.causal_graph import NO_OP
+from autogradviz.diagnose.finding_text import in_module
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.text_formatting import in_module
 from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis, Op, SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.analysis.types import RaisedError
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.events import Phase
 
 

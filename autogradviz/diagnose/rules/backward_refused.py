@@ -8,12 +8,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.diagnose.blame.carried_tensors import (
-    CarriedGraph,
-    find_carried_graph,
-    find_shared_tensor,
-)
-from autogradviz.diagnose.blame.gradient_cuts import CutSearch
 from autogradviz.diagnose.blame.gradients_lost import (
     CREATING,
     NumberReads,
@@ -21,18 +15,24 @@ from autogradviz.diagnose.blame.gradients_lost import (
     find_requires_grad_off,
     is_made_of_literals,
 )
+from autogradviz.diagnose.blame.search_gradient_cuts import CutSearch
+from autogradviz.diagnose.blame.tensors_carried_between_steps import (
+    CarriedGraph,
+    find_carried_graph,
+    find_shared_tensor,
+)
 from autogradviz.diagnose.evidence.custom_functions import applied_at, class_name
 from autogradviz.diagnose.evidence.reentrant_regions import find_captured_graph
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
-from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
-from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.text_formatting import (
+from autogradviz.diagnose.finding_text import (
     NOT_RECORDED,
     describe_op,
     in_module,
     join_names,
     short_location,
 )
+from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import BackwardStarted, HookRan, NodeFinished, RequiresGradChanged
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Hook, Node, Op, SourceLocation
     from autogradviz.analysis.types import RaisedError
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A second backward needs a graph that the first one freed -------------------------------------

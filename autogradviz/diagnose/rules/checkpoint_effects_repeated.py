@@ -7,25 +7,29 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.analysis.types import Op
-from autogradviz.diagnose.blame.find_state_writer import find_writer
-from autogradviz.diagnose.blame.recompute_causes import find_counter_branch
-from autogradviz.diagnose.blame.state_writers import RecomputeWindow, attribute_name, base_name
+from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
+    RecomputeWindow,
+    attribute_name,
+    base_name,
+)
+from autogradviz.diagnose.blame.causes_of_recompute_difference import find_counter_branch
+from autogradviz.diagnose.blame.find_line_that_changed_state import find_writer
 from autogradviz.diagnose.evidence.recompute_value_diff import first_affected_line
-from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, rule
-from autogradviz.diagnose.text_formatting import (
+from autogradviz.diagnose.finding_text import (
     describe_op,
     describe_region,
     describe_tensor,
     in_module,
     join_names,
 )
+from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, rule
 from autogradviz.events import EffectRepeated, ParametersUnsharded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Recomputation, Region, SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- side effects in Python that recomputation repeats: a list that grows, a counter --------------
@@ -182,7 +186,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis, Recomputation, Region, SavedTensor
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
     _Readers: TypeAlias = tuple[Op, Op] | tuple[SavedTensor, SavedTensor]
 

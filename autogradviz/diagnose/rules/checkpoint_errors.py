@@ -7,13 +7,15 @@ import re
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.recompute_cause_record import cause_lines, confidence_of, with_cause
-from autogradviz.diagnose.blame.recompute_causes import find_cause
+from autogradviz.diagnose.blame.causes_of_recompute_difference import find_cause
+from autogradviz.diagnose.blame.recompute_difference_cause_record import (
+    cause_lines,
+    confidence_of,
+    with_cause,
+)
+from autogradviz.diagnose.evidence.failed_or_changed_unpacks import failed_save
 from autogradviz.diagnose.evidence.recompute_value_diff import contents_known, first_changed_save
-from autogradviz.diagnose.evidence.unpacks import failed_save
-from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, Place, rule
-from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.text_formatting import (
+from autogradviz.diagnose.finding_text import (
     describe_op,
     describe_region,
     describe_tensor,
@@ -21,6 +23,8 @@ from autogradviz.diagnose.text_formatting import (
     short_location,
     slot_name,
 )
+from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, Place, rule
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import BackwardStarted, TensorUnpacked
 from autogradviz.support.source_lines_and_libraries import lines_of
 
@@ -35,8 +39,8 @@ if TYPE_CHECKING:
         SavedTensor,
         SourceLocation,
     )
-    from autogradviz.diagnose.blame.recompute_cause_record import Cause
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.blame.recompute_difference_cause_record import Cause
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- an exception in recomputation: checkpoint's determinism check, or the region's own code ------

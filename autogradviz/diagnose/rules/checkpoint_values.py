@@ -6,8 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.analysis.align_ops import match
-from autogradviz.diagnose.blame.recompute_cause_record import cause_lines, confidence_of, with_cause
-from autogradviz.diagnose.blame.recompute_causes import find_cause, random_cause
+from autogradviz.diagnose.blame.causes_of_recompute_difference import find_cause, random_cause
+from autogradviz.diagnose.blame.recompute_difference_cause_record import (
+    cause_lines,
+    confidence_of,
+    with_cause,
+)
 from autogradviz.diagnose.evidence.custom_functions import class_name, frame_in
 from autogradviz.diagnose.evidence.recompute_value_diff import (
     contents_known,
@@ -20,22 +24,22 @@ from autogradviz.diagnose.evidence.recompute_value_diff import (
     reaches_gradient,
     values_agree,
 )
-from autogradviz.diagnose.rule import Always, Draft, NoError, rule
-from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.text_formatting import (
+from autogradviz.diagnose.finding_text import (
     describe_op,
     describe_region,
     in_module,
     short_location,
 )
+from autogradviz.diagnose.rule import Always, Draft, NoError, rule
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from autogradviz.analysis import Op, OpPair, Recomputation, Region
-    from autogradviz.diagnose.blame.recompute_cause_record import Cause
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.blame.recompute_difference_cause_record import Cause
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A region computed other values when it was recomputed, with the same shapes ------------------
@@ -280,7 +284,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Node, Op, SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
     Pair: TypeAlias = tuple[Op, Op]
 

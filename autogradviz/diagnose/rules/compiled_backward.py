@@ -24,8 +24,8 @@ from autogradviz.diagnose.evidence.compiled_code import (
     runs_by_node,
     shared_op,
 )
+from autogradviz.diagnose.finding_text import describe_tensor, short_location
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
-from autogradviz.diagnose.text_formatting import describe_tensor, short_location
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.events import BackwardStarted, ErrorRaised, FrameSeen, NodeFinished, NodeStarted
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         SlotRun,
     )
     from autogradviz.analysis.types import SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A backward that keeps its graph reaches a region whose saved buffers may be overwritten ------

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SavedTensor
     from autogradviz.analysis.compiled_region_types import CompiledOp, CompiledRegion, RegionRun
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A hook that was registered on a module after it had been compiled does not run ---------------

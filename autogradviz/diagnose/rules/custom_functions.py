@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.diagnose.blame.state_causes import write_before_read
+from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import write_before_read
 from autogradviz.diagnose.evidence.custom_functions import (
     applied_at,
     backward_line,
@@ -15,21 +15,21 @@ from autogradviz.diagnose.evidence.custom_functions import (
     frame_in,
     ops_within,
 )
-from autogradviz.diagnose.evidence.facts import fully_written
-from autogradviz.diagnose.evidence.gradient_lives import read_fact
+from autogradviz.diagnose.evidence.evidence import fully_written
+from autogradviz.diagnose.evidence.failed_or_changed_unpacks import bypass_reason, silent_write_fix
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import read_fact
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.evidence.unpacks import bypass_reason, silent_write_fix
+from autogradviz.diagnose.finding_text import describe_tensor, in_module, short_location
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.source.writes import attribute_assignment
-from autogradviz.diagnose.text_formatting import describe_tensor, in_module, short_location
+from autogradviz.diagnose.source.writes_by_name_and_in_threads import attribute_assignment
 from autogradviz.events import NO_ID, ContextTensorKept, FunctionMarked, GradientFactFailed, HookRan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Hook, Node, Op, SourceLocation, Tensor
-    from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.gradient_lives import FailedFact
+    from autogradviz.diagnose.evidence.evidence import Evidence
+    from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import FailedFact
 
 
 # --- A custom Function kept a tensor as a ctx attribute, and it was written before backward -------

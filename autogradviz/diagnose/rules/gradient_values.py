@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.diagnose.evidence.custom_functions import applied_at
-from autogradviz.diagnose.evidence.gradient_lives import UNSCALE
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import UNSCALE
 from autogradviz.diagnose.evidence.tensor_values import NotFiniteValues, entries_text
+from autogradviz.diagnose.finding_text import describe_op, in_module, join_names, short_location
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, rule
-from autogradviz.diagnose.source.rewrites import safe_input
-from autogradviz.diagnose.text_formatting import describe_op, in_module, join_names, short_location
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import safe_input
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Node, Op
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.finding import Confidence
     from autogradviz.events import NotFiniteSeen
 
@@ -477,7 +477,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import Edge, Node, Op, Tensor
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
     _Kind = Literal["shared", "passed on"]
 

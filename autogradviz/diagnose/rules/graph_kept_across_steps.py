@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.analysis.op_calls_and_arguments import is_view
-from autogradviz.diagnose.evidence.earlier_graph import owner_of_old_graph
+from autogradviz.diagnose.evidence.tensors_of_earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
-from autogradviz.diagnose.source.rewrites import detached_sum
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_sum
 from autogradviz.events import BackwardStarted, TensorReleased
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Node, Op
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 _LINKED: Final = 2  # earlier steps in a row; one may be a difference between two losses
 _SHARE: Final = 0.1  # of the bytes that a step saves

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.op_calls_and_arguments import is_view
-from autogradviz.diagnose.blame.gradient_cuts import gradient_cuts
-from autogradviz.diagnose.evidence.gradient_lives import accumulations
+from autogradviz.diagnose.blame.search_gradient_cuts import gradient_cuts
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import accumulations
 from autogradviz.diagnose.evidence.memory_needs import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
+from autogradviz.diagnose.finding_text import describe_op, join_names, short_location
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import line_that_drops_result
-from autogradviz.diagnose.text_formatting import describe_op, join_names, short_location
 from autogradviz.events import (
     NO_ID,
     BackwardEnded,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Node, Op, Region, SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A parameter that requires a gradient got none. Find the end of its gradient path -------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
-from autogradviz.diagnose.evidence.gradient_lives import (
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     UNSCALE,
     accumulations,
     clipping_stacks,
@@ -24,9 +24,9 @@ from autogradviz.diagnose.evidence.gradient_lives import (
     zeroed_by,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
+from autogradviz.diagnose.finding_text import NOT_RECORDED, describe_tensor, join_names
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
-from autogradviz.diagnose.text_formatting import NOT_RECORDED, describe_tensor, join_names
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -40,8 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Op, SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
-    from autogradviz.diagnose.evidence.gradient_lives import GradientPart, NextUse, StepGradients
+    from autogradviz.diagnose.evidence.evidence import Evidence
+    from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
+        GradientPart,
+        NextUse,
+        StepGradients,
+    )
 
 
 # --- clipping that found no gradients: a hint -----------------------------------------------------

@@ -7,7 +7,10 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.state_causes import is_nested_argument, is_nested_result
+from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import (
+    is_nested_argument,
+    is_nested_result,
+)
 from autogradviz.diagnose.evidence.reentrant_regions import (
     REENTRANT_FIX,
     REENTRANT_NODE,
@@ -16,17 +19,17 @@ from autogradviz.diagnose.evidence.reentrant_regions import (
     read_without_path,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
+from autogradviz.diagnose.finding_text import in_module, short_location
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, rule
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.writes import writes
-from autogradviz.diagnose.text_formatting import in_module, short_location
+from autogradviz.diagnose.source.writes_by_name_and_in_threads import writes
 from autogradviz.events import BackwardStarted, HookRan, ParameterSeen, RegionCutOff
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import Hook, Op, Region, SourceLocation
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A reentrant region detaches all of its results -----------------------------------------------

@@ -5,28 +5,32 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.state_writers import ExecutionWindow, LineCandidate, best_line
-from autogradviz.diagnose.evidence.unpacks import (
+from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
+    ExecutionWindow,
+    LineCandidate,
+    best_line,
+)
+from autogradviz.diagnose.evidence.failed_or_changed_unpacks import (
     computed_gradients,
     failed_save,
     instead_of,
     is_needed,
 )
-from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, rule
-from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.text_formatting import (
+from autogradviz.diagnose.finding_text import (
     describe_tensor,
     in_module,
     short_location,
     slot_name,
 )
+from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, rule
+from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import BackwardStarted, HooksEntered, PackedWritten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Node, Op, RaisedError, SavedTensor, SourceLocation, Unpack
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A saved tensor lost its graph by ``detach_``, or its memory by ``resize_(0)`` ----------------
@@ -361,7 +365,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Node, Op, Region, SavedTensor, Unpack
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
     Runs = list[tuple[int, dict[int | None, SavedTensor]]]  # start, saves by position
 

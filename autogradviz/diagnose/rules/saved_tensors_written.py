@@ -5,12 +5,15 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.carried_tensors import CarriedGraph, find_carried_graph
-from autogradviz.diagnose.blame.state_causes import (
+from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import (
     ran_before_read,
     thread_write,
     unrecorded_write,
     write_before_read,
+)
+from autogradviz.diagnose.blame.tensors_carried_between_steps import (
+    CarriedGraph,
+    find_carried_graph,
 )
 from autogradviz.diagnose.evidence.compiled_code import (
     find_slot,
@@ -18,8 +21,8 @@ from autogradviz.diagnose.evidence.compiled_code import (
     region_name,
     slot_in_storage,
 )
-from autogradviz.diagnose.evidence.facts import uses_running_statistics
-from autogradviz.diagnose.evidence.unpacks import (
+from autogradviz.diagnose.evidence.evidence import uses_running_statistics
+from autogradviz.diagnose.evidence.failed_or_changed_unpacks import (
     REPLACES_STORAGE,
     bumps_in_message,
     bypass_reason,
@@ -30,14 +33,14 @@ from autogradviz.diagnose.evidence.unpacks import (
     silent_write_fix,
     versions_in_message,
 )
-from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
-from autogradviz.diagnose.source.rewrites import out_of_place_fix
-from autogradviz.diagnose.text_formatting import (
+from autogradviz.diagnose.finding_text import (
     describe_tensor,
     in_module,
     short_location,
     slot_name,
 )
+from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import out_of_place_fix
 from autogradviz.event_log.stacks import where_stacks_part
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
         SourceLocation,
         Unpack,
     )
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.finding import Confidence
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.analysis.selective_checkpoints import are_related
 from autogradviz.diagnose import source
+from autogradviz.diagnose.finding_text import in_module, join_names, short_location
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, rule
-from autogradviz.diagnose.text_formatting import in_module, join_names, short_location
 from autogradviz.events import BackwardStarted, PolicyDecided
 from autogradviz.support.op_names import packet_name
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Region, SourceLocation
     from autogradviz.analysis.selective_checkpoints import PolicyOp, SelectivePolicy
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
 
 
 # --- A second backward over a selectively checkpointed region -------------------------------------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import DeviceWait, Node, Op, SourceLocation
     from autogradviz.analysis.stream_races import Lane
-    from autogradviz.diagnose.evidence.facts import Evidence
+    from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.events import DistributedTensorSeen
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.import_graph import imported_by
+from autogradviz.diagnose.source.files_imported_by_user import imported_by
 from autogradviz.diagnose.source.python_numpy_mutating_calls import METHODS
 from autogradviz.diagnose.source.source_index import (
     functions,

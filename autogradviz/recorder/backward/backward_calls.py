@@ -30,7 +30,7 @@ from autogradviz.recorder.torch_internals.compilers import is_compiled_autograd_
 from autogradviz.recorder.torch_internals.nodes import is_trainable_leaf, safe_grad_fn
 from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
-from autogradviz.support.process import collector_waiting
+from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -40,7 +40,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     current,
     global_backward_hooks,
 )
-from autogradviz.support.process import new_lock
+from autogradviz.support.locks_gc_rank_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

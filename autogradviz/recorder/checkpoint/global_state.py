@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.event_log.state_reading_and_change import StateValue
+from autogradviz.event_log.compare_state_readings import StateValue
 from autogradviz.recorder.checkpoint.value_repr import digest
 from autogradviz.recorder.torch_internals.private_api import (
     caches_parametrizations,
@@ -22,7 +22,7 @@ from autogradviz.recorder.torch_internals.private_api import (
 )
 
 if TYPE_CHECKING:
-    from autogradviz.event_log.state_reading_and_change import Reading
+    from autogradviz.event_log.compare_state_readings import Reading
     from autogradviz.events import StateKind
     from autogradviz.recorder.checkpoint.state_walk import Path
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.checkpoint.state_diff import StateTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.saved_tensors.hooks import Plan
-    from autogradviz.recorder.saved_tensors.saves import SaveTable
+    from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session, SessionRef
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_reading_and_change import ABSENT, Reading, change_fields, to_value
+from autogradviz.event_log.compare_state_readings import ABSENT, Reading, change_fields, to_value
 from autogradviz.events import EffectRepeated, StateChanged, StateKind
 from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
 from autogradviz.recorder.checkpoint.state_reader import StateReader

@@ -20,7 +20,7 @@ from autogradviz.recorder.checkpoint.value_repr import ObjectIds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.event_log.state_reading_and_change import Reading
+    from autogradviz.event_log.compare_state_readings import Reading
     from autogradviz.recorder.checkpoint.state_walk import Path
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
 

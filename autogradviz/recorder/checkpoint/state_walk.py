@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_reading_and_change import Reading, StateValue
+from autogradviz.event_log.compare_state_readings import Reading, StateValue
 from autogradviz.recorder.checkpoint.inspect_user_code import (
     from_library,
     function_of,

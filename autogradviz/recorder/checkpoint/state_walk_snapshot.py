@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import torch
 
-from autogradviz.event_log.state_reading_and_change import StateValue
+from autogradviz.event_log.compare_state_readings import StateValue
 from autogradviz.recorder.checkpoint.value_repr import (
     MAX_TEXT,
     PLAIN,
@@ -34,7 +34,7 @@ from autogradviz.recorder.checkpoint.value_repr import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from autogradviz.event_log.state_reading_and_change import Reading
+    from autogradviz.event_log.compare_state_readings import Reading
     from autogradviz.recorder.checkpoint.state_walk import Path, StateWalk
     from autogradviz.recorder.checkpoint.value_repr import TensorFacts
 

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
 
-from autogradviz.event_log.state_reading_and_change import ALIVE, DEAD, StateValue
+from autogradviz.event_log.compare_state_readings import ALIVE, DEAD, StateValue
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     PLAIN_TENSORS,
     version_of,
 )
 
 if TYPE_CHECKING:
-    from autogradviz.event_log.state_reading_and_change import Reading
+    from autogradviz.event_log.compare_state_readings import Reading
 
 MAX_TEXT: Final = 60
 MAX_ARRAY_NBYTES: Final = 1 << 20

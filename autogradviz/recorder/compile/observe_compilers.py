@@ -13,7 +13,11 @@ from autogradviz.compiled_graphs.events_and_slots_of_regions import (
     facts_of_cache_entry,
 )
 from autogradviz.compiled_graphs.read_graph_text import TANGENT, GraphOp, calls, plain_name
-from autogradviz.compiled_graphs.source_lines import Line, innermost_user_line, line_of_frames
+from autogradviz.compiled_graphs.user_line_in_stack_text import (
+    Line,
+    innermost_user_line,
+    line_of_frames,
+)
 from autogradviz.events import (
     BackwardCaptured,
     CacheDecided,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from autogradviz.compiled_graphs.read_graph_text import GraphOp, plain_name
-from autogradviz.compiled_graphs.source_lines import innermost_user_line
+from autogradviz.compiled_graphs.user_line_in_stack_text import innermost_user_line
 from autogradviz.events import NO_ID
 from autogradviz.recorder.torch_internals.private_api import OpOverload, shape_of
 

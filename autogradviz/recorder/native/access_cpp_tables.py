@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from autogradviz.event_log.encode_stream import to_batches
+from autogradviz.event_log.encode_arrow_stream import to_batches
 from autogradviz.event_log.filter_and_redact import DEFINED_TARGETS, USES
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import (
@@ -46,7 +46,7 @@ from autogradviz.recorder.ops.hashes_norms_and_draws import RecentOutputs
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.nodes import safe_grad_fn
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
-from autogradviz.support.process import collector_waiting
+from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.event_log.encode_stream import Encoder
+    from autogradviz.event_log.encode_arrow_stream import Encoder
     from autogradviz.event_log.uncompressed_rows import Columns
     from autogradviz.events import PackedBy
     from autogradviz.events.field_types import Target
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.native.extension_types import Batch, Recording
-    from autogradviz.recorder.saved_tensors.saves import SaveTable
+    from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session
 
 

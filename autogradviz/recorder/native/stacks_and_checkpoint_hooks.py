@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autogradviz.events import PackedBy
     from autogradviz.recorder.engine_interface import ContentHashes, Region
     from autogradviz.recorder.native.extension_types import Extension, Recording
-    from autogradviz.recorder.saved_tensors.saves import SaveTable
+    from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
     from autogradviz.recorder.user_code_frames import Place, SourceReader

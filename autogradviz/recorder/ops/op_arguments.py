@@ -13,7 +13,7 @@ import torch
 
 from autogradviz.events import ArgumentsSeen
 from autogradviz.recorder.ops.collectives import Collective, read_collective
-from autogradviz.recorder.ops.devices import Copy, read_copy
+from autogradviz.recorder.ops.device_copies_and_streams import Copy, read_copy
 from autogradviz.recorder.ops.hashes_norms_and_draws import Draw, read_draw
 from autogradviz.recorder.torch_internals.modes import AUTOCASTS
 from autogradviz.recorder.torch_internals.private_api import (

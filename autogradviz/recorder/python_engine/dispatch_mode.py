@@ -21,7 +21,7 @@ import torch
 
 from autogradviz.events import NO_ID, OpCalled, VersionBumped, field_names
 from autogradviz.recorder.ops.collectives import Collectives
-from autogradviz.recorder.ops.devices import emit_copy, emit_stream
+from autogradviz.recorder.ops.device_copies_and_streams import emit_copy, emit_stream
 from autogradviz.recorder.ops.hashes_norms_and_draws import OutputNorms, emit_draw
 from autogradviz.recorder.ops.op_arguments import (
     EAGER,
@@ -32,7 +32,7 @@ from autogradviz.recorder.ops.op_arguments import (
     signature_of,
 )
 from autogradviz.recorder.python_engine.int_map import grow
-from autogradviz.recorder.python_engine.op_io import Ints, TensorReader
+from autogradviz.recorder.python_engine.op_inputs_and_outputs import Ints, TensorReader
 from autogradviz.recorder.python_engine.saved_tensors import emit_clone
 from autogradviz.recorder.torch_internals.compilers import (
     skip_dynamo_recursive,
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.ops.hashes_norms_and_draws import Fingerprints, RecentOutputs
     from autogradviz.recorder.ops.op_arguments import OpOrigins
-    from autogradviz.recorder.python_engine.node_creators import CreatorTable
+    from autogradviz.recorder.python_engine.ops_that_created_nodes import CreatorTable
     from autogradviz.recorder.python_engine.stack_table import StackTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.python_engine.version_table import VersionTable, Written

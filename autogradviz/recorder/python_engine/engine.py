@@ -12,9 +12,9 @@ from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
 from autogradviz.recorder.python_engine.dispatch_mode import OpMode
 from autogradviz.recorder.python_engine.graph_walk import NodeTable
 from autogradviz.recorder.python_engine.module_calls import ModuleCallTable
-from autogradviz.recorder.python_engine.node_creators import CreatorTable
 from autogradviz.recorder.python_engine.node_runs import NodeRuns
-from autogradviz.recorder.python_engine.op_io import ordinary_nbytes
+from autogradviz.recorder.python_engine.op_inputs_and_outputs import ordinary_nbytes
+from autogradviz.recorder.python_engine.ops_that_created_nodes import CreatorTable
 from autogradviz.recorder.python_engine.program_clock import ProgramClock
 from autogradviz.recorder.python_engine.saved_tensors import SaveIds, SlotTable
 from autogradviz.recorder.python_engine.stack_table import StackTable
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.module_calls import ModuleTable
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer
-    from autogradviz.recorder.saved_tensors.saves import SaveTable
+    from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session
 
 

@@ -34,7 +34,7 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
-from autogradviz.recorder.python_engine.node_tag import NodeTag
+from autogradviz.recorder.python_engine.node_metadata_entry import NodeTag
 from autogradviz.recorder.torch_internals.modes import MODE_SENSITIVE, Condition
 from autogradviz.recorder.torch_internals.nodes import Slots, slots_of
 from autogradviz.recorder.torch_internals.private_api import AccumulateGrad
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
     from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
-    from autogradviz.recorder.python_engine.node_creators import CreatorTable
-    from autogradviz.recorder.python_engine.node_tag import OnStart
+    from autogradviz.recorder.python_engine.node_metadata_entry import OnStart
+    from autogradviz.recorder.python_engine.ops_that_created_nodes import CreatorTable
     from autogradviz.recorder.python_engine.saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.session import Session, SessionRef

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
-from autogradviz.recorder.ops.devices import emit_stream
+from autogradviz.recorder.ops.device_copies_and_streams import emit_stream
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.modes import is_sparse
 from autogradviz.recorder.torch_internals.private_api import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.python_engine.device_spans import PythonDeviceSpans
     from autogradviz.recorder.python_engine.dispatch_mode import OpMode
     from autogradviz.recorder.python_engine.graph_walk import NodeTable
-    from autogradviz.recorder.python_engine.node_tag import NodeTag, OnStart
+    from autogradviz.recorder.python_engine.node_metadata_entry import NodeTag, OnStart
     from autogradviz.recorder.python_engine.program_clock import ProgramClock
     from autogradviz.recorder.python_engine.saved_tensors import SlotTable
     from autogradviz.recorder.python_engine.stack_table import StackTable

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from autogradviz.events import PackedBy
     from autogradviz.recorder.engine_interface import FunctionFacts, Region
     from autogradviz.recorder.ops.hashes_norms_and_draws import Fingerprints
-    from autogradviz.recorder.python_engine.node_creators import CreatorTable
+    from autogradviz.recorder.python_engine.ops_that_created_nodes import CreatorTable
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.python_engine.version_table import VersionTable
-    from autogradviz.recorder.saved_tensors.saves import SaveTable
+    from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session, SessionRef
     from autogradviz.recorder.thread_state import ThreadState
     from autogradviz.recorder.torch_internals.nodes import Slots

@@ -18,13 +18,13 @@ The first loss that is not finite writes the kept events.
 A streamed file receives each batch in one write after the last complete one. If a write fails, it
 is truncated again, and the recording continues in memory with the last steps. A new file is written
 next to its destination and linked to its final name, which fails if another process was faster
-(``event_log/read_files.py``).
+(``event_log/overwrite_protection.py``).
 
 With several ranks, each process writes its own file in one folder, named by the rank that the
-launcher put into the environment (``support/process.py``), so no name is searched and none can
-be taken twice. ``recorder/rank_and_process_groups.py`` records rank, groups and meshes, without
-communication. Findings are exchanged through files, and one rank prints them for all
-(``distributed_runs/exchange_findings.py``).
+launcher put into the environment (``support/locks_gc_rank_and_stderr.py``), so no name is searched
+and none can be taken twice. ``recorder/rank_and_process_groups.py`` records rank, groups and
+meshes, without communication. Findings are exchanged through files, and one rank prints them for
+all (``distributed_runs/exchange_findings.py``).
 
 ``autogradviz run`` waits until the program imports torch (``cli/call_after_import.py``), so that
 settings made before the import take effect, and removes its own frames from the traceback.

@@ -47,7 +47,7 @@ from autogradviz.recorder.retention.retention_policies import (
     RetentionPolicy,
     StepSaves,
 )
-from autogradviz.support.process import current_rank
+from autogradviz.support.locks_gc_rank_and_stderr import current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,7 +21,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
-from autogradviz.recorder.saved_tensors.saves import PackedTensors
+from autogradviz.recorder.saved_tensors.registry_of_saves import PackedTensors
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patches import patched, patched_for_compilers_too
 from autogradviz.recorder.torch_internals.private_api import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.recorder.engine_interface import ContentHashes, Region, TensorIds
-    from autogradviz.recorder.saved_tensors.saves import HookedSave, SaveTable
+    from autogradviz.recorder.saved_tensors.registry_of_saves import HookedSave, SaveTable
     from autogradviz.recorder.session import Session, SessionRef
 
 

@@ -16,7 +16,7 @@ import torch
 from autogradviz.recorder.ops.op_arguments import gives_own_derivative
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, engine
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference, relative_error
-from autogradviz.recorder.verify.kept_tensors import (
+from autogradviz.recorder.verify.copies_of_op_inputs import (
     CannotReplayError,
     KeptOp,
     keep_op_of_function,
@@ -29,7 +29,7 @@ from autogradviz.recorder.verify.kept_tensors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.recorder.verify.kept_tensors import KeptTensors
+    from autogradviz.recorder.verify.copies_of_op_inputs import KeptTensors
 
 _DETACH: Final = "aten.detach.default"
 _OUTSIDE: Final = "its forward computes outside PyTorch's operators"

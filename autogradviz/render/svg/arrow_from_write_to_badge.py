@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.node_boxes import BADGE_HEIGHT
+from autogradviz.scene.label_text_and_width import saved_tensor_label, text_width
 from autogradviz.scene.node_boxes import BADGE_GAP, BOX_TO_BADGE
-from autogradviz.scene.text import saved_tensor_label, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.graph_parts import Page, wrap
 from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme, mix
-from autogradviz.scene.text import text_width
+from autogradviz.scene.label_text_and_width import text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

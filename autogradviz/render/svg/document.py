@@ -26,8 +26,8 @@ from autogradviz.render.svg.graph_parts import (
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme
 from autogradviz.scene.build_groups import PICTURE_MARGIN
+from autogradviz.scene.label_text_and_width import text_width
 from autogradviz.scene.layout.coordinates import Placement, place
-from autogradviz.scene.text import text_width
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme, mix
-from autogradviz.scene.text import text_width
+from autogradviz.scene.label_text_and_width import text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

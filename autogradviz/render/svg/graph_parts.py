@@ -10,8 +10,8 @@ from autogradviz.analysis.formatting import plural, short_path
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.primitives import Theme, mix
 from autogradviz.scene.build_groups import closed_note, header_note, saved_note
-from autogradviz.scene.layout.groups import GROUP_HEIGHT
-from autogradviz.scene.text import elide, text_width
+from autogradviz.scene.label_text_and_width import elide, text_width
+from autogradviz.scene.layout.group_sizes_and_main_column import GROUP_HEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

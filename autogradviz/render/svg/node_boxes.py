@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.analysis.formatting import short_path
 from autogradviz.render.svg import primitives as svg
 from autogradviz.render.svg.primitives import Theme, mix
-from autogradviz.scene.layout.groups import COMPACT_HEIGHT, NODE_HEIGHT
+from autogradviz.scene.label_text_and_width import (
+    BADGE_FONT_SIZE,
+    saved_tensor_label,
+    split_name,
+    text_width,
+)
+from autogradviz.scene.layout.group_sizes_and_main_column import COMPACT_HEIGHT, NODE_HEIGHT
 from autogradviz.scene.node_boxes import BADGE_GAP, BOX_TO_BADGE
-from autogradviz.scene.text import BADGE_FONT_SIZE, saved_tensor_label, split_name, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

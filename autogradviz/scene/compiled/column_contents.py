@@ -14,7 +14,7 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.compiled_graphs.read_graph_text import is_packed, is_view
-from autogradviz.scene.text import block_prefix, text_width
+from autogradviz.scene.label_text_and_width import block_prefix, text_width
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:

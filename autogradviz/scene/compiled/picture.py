@@ -36,13 +36,13 @@ from autogradviz.scene.compiled.place_columns import (
     place_columns,
     ribbon_path,
 )
+from autogradviz.scene.label_text_and_width import range_label, text_width
 from autogradviz.scene.schema import (
     SceneCompiledItem,
     SceneCompiledMark,
     SceneCompiledPicture,
     SceneCompiledSlot,
 )
-from autogradviz.scene.text import range_label, text_width
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.compiled_graphs.read_graph_text import ITEM
 from autogradviz.diagnose.evidence.compiled_code import values_of_backward
 from autogradviz.scene.compiled.column_contents import lane_rows, slot_hook
-from autogradviz.scene.text import elide, text_width
+from autogradviz.scene.label_text_and_width import elide, text_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogradviz.scene.layout.groups import MIN_VIEWS, GroupGeometry, is_stub, measure
+from autogradviz.scene.layout.group_sizes_and_main_column import (
+    MIN_VIEWS,
+    GroupGeometry,
+    is_stub,
+    measure,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -36,13 +36,15 @@ from autogradviz.diagnose.rules.compiled_hooks import (
     compiled_output_bypassed,
     hooks_not_inlined,
 )
-from autogradviz.diagnose.rules.recompiles_and_compiler_choices import (
+from autogradviz.diagnose.rules.compiler_ignores_checkpointing import (
     checkpoint_broken,
     compiled_budget_ignored,
     compiled_policy_ignored,
-    compiled_recompute_differs,
     compiled_value_expensive,
-    recompile_storm,
+)
+from autogradviz.diagnose.rules.recompiles import recompile_storm
+from autogradviz.diagnose.rules.recomputation_in_compiled_code import (
+    compiled_recompute_differs,
     recompute_at_once,
 )
 

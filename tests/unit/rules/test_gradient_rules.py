@@ -30,7 +30,7 @@ from autogradviz.diagnose.rules.gradient_values import (
     not_finite,
 )
 from autogradviz.diagnose.rules.missing_gradients import gradient_missing, loss_term_constant
-from autogradviz.diagnose.rules.parameters import leaf_frozen
+from autogradviz.diagnose.rules.parameters_frozen_or_replaced import leaf_frozen
 
 
 def norm(tensor_id, value, *, place="gradient"):

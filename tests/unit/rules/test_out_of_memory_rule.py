@@ -6,7 +6,7 @@ from make_log import fact, op, raised, tensor
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.operations_refused import out_of_memory, out_of_memory_caught
+from autogradviz.diagnose.rules.out_of_memory import out_of_memory, out_of_memory_caught
 
 CAPACITY = 1_000
 

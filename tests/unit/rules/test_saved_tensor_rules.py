@@ -29,7 +29,7 @@ from autogradviz.diagnose.rules.custom_functions import (
 )
 from autogradviz.diagnose.rules.gradient_values import shared_gradient_written
 from autogradviz.diagnose.rules.operations_refused import inference_tensor, inplace_refused
-from autogradviz.diagnose.rules.parameters import data_reassigned
+from autogradviz.diagnose.rules.parameters_frozen_or_replaced import data_reassigned
 from autogradviz.diagnose.rules.saved_tensors_lost_in_hooks import (
     hook_buffer_reused,
     hooks_wrong_tensor,

@@ -2,14 +2,14 @@
 /** The details panel: the selected node, group or storage, or else the recording. */
 
 import { recomputedByNode } from "../../scene/range_profile.js";
-import { workAt } from "../../scene/film.js";
+import { workAt } from "../../scene/animated_replay.js";
 import { nodesWithin } from "../../scene/scene_index.js";
-import { sameItem } from "../../store.js";
+import { sameItem } from "../../shared_view_state.js";
 import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList, section } from "../../dom.js";
 import { findingSections, nodeLink, stackList, titleSection } from "./shared_sections.js";
 import { excerpt } from "../../views/source/excerpt.js";
-import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
+import { formatBytes, formatDuration, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
 import { contentsText, savedText } from "../../scene/saved_bytes.js";
@@ -23,7 +23,7 @@ import {
   savedTensorSection,
 } from "./saved_and_parameter_tables.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 /** Between two nodes of a replay: more would not be read. */
 const FOLLOW_MS = 120;
@@ -41,7 +41,7 @@ export function makeDetails(store) {
   });
   const body = h("div");
   panel.append(makeTrail(store), body);
-  /** @type {import("../../store.js").Item | null} */
+  /** @type {import("../../shared_view_state.js").Item | null} */
   let shown = null;
   const fill = (selected = store.selected) => {
     shown = selected;

@@ -4,13 +4,18 @@
 import { findingSections, nodeLink, titleSection } from "./shared_sections.js";
 import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
 import { whyButton } from "./why_trail.js";
-import { factRows } from "../what_it_shows.js";
+import { factRows } from "../facts_with_view_links.js";
 import { h, propertyList, section } from "../../dom.js";
 import { recomputedByNode } from "../../scene/range_profile.js";
 import { columnOf } from "../../payload/lazy_rows.js";
-import { formatBytes, formatCount, formatDuration, plural } from "../../scene/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  plural,
+} from "../../scene/format_numbers_and_names.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 const MAX_SLOW = 5;
 

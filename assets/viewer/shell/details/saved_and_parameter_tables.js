@@ -9,7 +9,7 @@ import {
   formatNorm,
   formatShape,
   savedTensorLabel,
-} from "../../scene/format.js";
+} from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../types.js").SavedTensorBadge} SavedTensorBadge */
 
@@ -40,7 +40,7 @@ function stateText({ state, packed_by }) {
 }
 
 /**
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @param {SavedTensorBadge[]} badges
  * @param {string} sum the bytes that they keep alive
  * @returns {HTMLElement[]}
@@ -74,7 +74,7 @@ export function savedTensorSection(store, badges, sum) {
 }
 
 /**
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @param {import("../../types.js").ParameterBadge[]} badges
  * @returns {HTMLElement[]}
  */
@@ -97,7 +97,7 @@ export function parameterSection(store, badges) {
 }
 
 /**
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @param {string} target
  * @returns {HTMLElement | string}
  */
@@ -136,7 +136,7 @@ function formatGradient({ grad, norm }) {
 /**
  * Return a slot's name as a button that reveals its storage.
  *
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @param {SavedTensorBadge} badge
  * @returns {HTMLElement | string}
  */

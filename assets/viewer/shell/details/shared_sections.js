@@ -2,14 +2,14 @@
 /** Sections that the details of nodes, groups and the recording share. */
 
 import { button, h } from "../../dom.js";
-import { findingSource, fixBlock } from "../../views/findings/parts.js";
+import { findingSource, fixBlock } from "../../views/findings/finding_sections.js";
 import { whyButton } from "./why_trail.js";
-import { formatPlace } from "../../scene/format.js";
+import { formatPlace } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { stoppedNode } from "../../scene/replay.js";
+import { stoppedNode } from "../../scene/state_at_replayed_time.js";
 import { stackOf } from "../../scene/source_line_costs.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 /**
  * @param {string} title

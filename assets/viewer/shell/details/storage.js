@@ -2,12 +2,12 @@
 /** Details of a storage: its properties, what keeps it alive, its events. */
 
 import { button, h, propertyList } from "../../dom.js";
-import { cutText, formatBytes, formatPlace } from "../../scene/format.js";
+import { cutText, formatBytes, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { stackList } from "./shared_sections.js";
 import { whyButton } from "./why_trail.js";
 import { describeEvent } from "../../views/tensors/event_markers.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 const MAX_EVENTS = 24;
 

@@ -3,11 +3,11 @@
 
 import { button, h, onArrows } from "../../dom.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { formatPlace } from "../../scene/format.js";
+import { formatPlace } from "../../scene/format_numbers_and_names.js";
 import { excerpt } from "../../views/source/excerpt.js";
 
-/** @typedef {import("../../store.js").Store} Store */
-/** @typedef {import("../../store.js").Step} Step */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Step} Step */
 
 /**
  * @param {Store} store
@@ -34,7 +34,7 @@ export function makeTrail(store) {
     if (store.stations[store.station + step]) store.goTo(store.station + step);
   });
   const close = () => store.showTrail(null);
-  const fill = (/** @type {import("../../store.js").Change} */ change) => {
+  const fill = (/** @type {import("../../shared_view_state.js").Change} */ change) => {
     const { trail, stations, proven, station } = store;
     // Keys reach the viewer only while it has the focus.
     if (!trail && box.contains(document.activeElement)) box.parentElement?.focus();

@@ -3,7 +3,7 @@
 
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_table_rows.js";
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
-import { formatBytes, formatPlace } from "../../scene/format.js";
+import { formatBytes, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import {
   allRegions,
@@ -13,13 +13,13 @@ import {
   sentenceOfPeaks,
   sentenceOfRegions,
 } from "./region_panels.js";
-import { sentenceOfRegion } from "../compare/difference.js";
-import { makeHeldPicture } from "./held_picture.js";
-import { sideBySide } from "./sources.js";
+import { sentenceOfRegion } from "../compare/difference_of_two_executions.js";
+import { makeHeldPicture } from "./bytes_held_without_checkpoints.js";
+import { sideBySide } from "./source_lines_side_by_side.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
 /** @typedef {import("../../types.js").SceneRegion} Region */
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 /** @param {Region} region */
 const labelOf = (region) => region.module || region.function;

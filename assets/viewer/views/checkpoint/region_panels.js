@@ -3,18 +3,18 @@
 
 import { STATUS_LABELS, differs } from "./diff_table_rows.js";
 import { SCROLLS, h, propertyList, section } from "../../dom.js";
-import { findingSource, fixBlock } from "../findings/parts.js";
+import { findingSource, fixBlock } from "../findings/finding_sections.js";
 import {
   formatBytes,
   formatCount,
   formatDuration,
   formatPlace,
   plural,
-} from "../../scene/format.js";
+} from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { stateChanges } from "./state_changes.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../types.js").SceneRegion} Region */
 
 const OUTCOMES = /** @type {Record<string, string>} */ ({

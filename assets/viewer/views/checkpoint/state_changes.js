@@ -2,7 +2,7 @@
 /** State that a checkpointed region reads and that changed between forward and recomputation. */
 
 import { SCROLLS, h, section } from "../../dom.js";
-import { formatPlace, plural } from "../../scene/format.js";
+import { formatPlace, plural } from "../../scene/format_numbers_and_names.js";
 
 /**
  * @param {import("../../types.js").SceneChange[]} changes

@@ -2,14 +2,14 @@
 /** Two steps of the recording, aligned by module and source line. */
 
 import { choice, h, listen, propertyList } from "../../dom.js";
-import { formatDuration, formatNorm } from "../../scene/format.js";
+import { formatDuration, formatNorm } from "../../scene/format_numbers_and_names.js";
 import { idleTimes, overlapOf } from "../../scene/time_axis.js";
-import { panel } from "../panel.js";
-import { rowsPanel, totals } from "./compare.js";
-import { makeFolds, sentenceOfSteps, sideOf } from "./difference.js";
-import { compareSteps } from "./two_step_rows.js";
+import { panel } from "../panels_and_tables.js";
+import { rowsPanel, totals } from "./compare_recordings.js";
+import { makeFolds, sentenceOfSteps, sideOf } from "./difference_of_two_executions.js";
+import { compareSteps } from "./step_comparison_rows.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 /**
  * @param {Store} store

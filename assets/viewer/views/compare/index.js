@@ -3,7 +3,7 @@
 
 import "./compare.css";
 import { GLYPHS } from "../../canvas/glyph_shapes.js";
-import { makeComparison } from "./compare.js";
+import { makeComparison } from "./compare_recordings.js";
 import { makeStepComparison } from "./compare_steps.js";
 
 /** @type {import("../registry.js").View} */

@@ -4,15 +4,15 @@
 import { choice, h, listen } from "../../dom.js";
 import { formChoice } from "./switch_saved_values_before_after_hooks.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { formatBytes, formatPlace } from "../../scene/format.js";
+import { formatBytes, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { itemCard, regionCard } from "./selection_cards.js";
 import { storageOf } from "./describe_part.js";
-import { drawPicture } from "./svg_picture.js";
+import { drawPicture } from "./region_as_svg.js";
 
 /** @typedef {import("../../types.js").SceneCompiledStep} Step */
 
 export class Compiled {
-  /** @param {import("../../store.js").Store} store */
+  /** @param {import("../../shared_view_state.js").Store} store */
   constructor(store) {
     this.store = store;
     /** Indices of the selected items: one, or all that hold the selected storage. */

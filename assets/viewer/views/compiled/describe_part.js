@@ -1,7 +1,7 @@
 // @ts-check
 /** Text and storage of one part of the picture of a compiled region. */
 
-import { formatBytes, formatPlace } from "../../scene/format.js";
+import { formatBytes, formatPlace } from "../../scene/format_numbers_and_names.js";
 
 /** Saved values of one part that are listed; the largest come first. */
 const MOST = 4;
@@ -27,7 +27,7 @@ export function describePart({ compiled_items, compiled_slots }, part) {
 /**
  * @param {import("../../types.js").Scene} scene
  * @param {number} [part] -1 or undefined without one
- * @returns {import("../../store.js").Item | undefined} the storage of a part that is one saved value
+ * @returns {import("../../shared_view_state.js").Item | undefined} the storage of a part that is one saved value
  */
 export function storageOf({ compiled_items, compiled_slots }, part = -1) {
   const slots = compiled_items[part]?.slots ?? [];

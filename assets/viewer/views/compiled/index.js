@@ -3,7 +3,7 @@
 
 import "./compiled.css";
 import { GLYPHS } from "../../canvas/glyph_shapes.js";
-import { svgPicture } from "../../canvas/page_picture.js";
+import { svgPicture } from "../../canvas/html_elements_as_picture.js";
 import { Compiled } from "./compiled.js";
 
 /** @type {import("../registry.js").View} */

@@ -1,12 +1,12 @@
 // @ts-check
 /** Paints the picture of a compiled region on a canvas, in the place of the region's node. */
 
-import { roundRect, write } from "../../canvas/text.js";
+import { roundRect, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../types.js").Scene} Scene */
 /** @typedef {import("../../types.js").SceneCompiledMark} Mark */
-/** @typedef {import("../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../layout/coordinates.js").Box} Box */
 
 /** Between the box of the node and the picture, as in `build_groups.py`. */
@@ -65,7 +65,7 @@ export function itemAt(scene, box, x, y) {
  * @param {Pen} pen
  * @param {Scene} scene
  * @param {Box} box of the node
- * @param {import("../../store.js").SavedForm} savedForm
+ * @param {import("../../shared_view_state.js").SavedForm} savedForm
  */
 export function paintRegion(pen, scene, box, savedForm) {
   const { ctx, palette } = pen;

@@ -2,10 +2,10 @@
 /** Cards: why values are saved, and what a part of the picture stands for. */
 
 import { h, section } from "../../dom.js";
-import { formatBytes, formatPlace, plural } from "../../scene/format.js";
-import { swatch } from "./svg_picture.js";
+import { formatBytes, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import { swatch } from "./region_as_svg.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 const MOST = 60;
 

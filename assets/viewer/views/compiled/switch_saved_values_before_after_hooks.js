@@ -4,12 +4,12 @@
 import { choice } from "../../dom.js";
 
 /**
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @returns {HTMLElement} pressed like all other switches of the same store
  */
 export function formChoice(store) {
   const group = choice(["after hooks", "before hooks"], store.savedForm, (name) =>
-    store.set("savedForm", /** @type {import("../../store.js").SavedForm} */ (name)),
+    store.set("savedForm", /** @type {import("../../shared_view_state.js").SavedForm} */ (name)),
   );
   store.subscribe(["savedForm"], () => {
     for (const each of group.children) {

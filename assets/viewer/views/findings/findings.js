@@ -2,14 +2,14 @@
 /** The findings, other lines of the audit, and the one on display: its fix, source and reasons. */
 
 import { button, h, listHead, onArrows } from "../../dom.js";
-import { block, excerpts, explanationOf, findingSource, fixBlock } from "./parts.js";
-import { factRows } from "../../shell/what_it_shows.js";
+import { block, excerpts, explanationOf, findingSource, fixBlock } from "./finding_sections.js";
+import { factRows } from "../../shell/facts_with_view_links.js";
 import { stoppedBefore, whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
-import { formatPlace, plural } from "../../scene/format.js";
+import { formatPlace, plural } from "../../scene/format_numbers_and_names.js";
 import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../types.js").SceneFinding} Finding */
 
 export class Findings {

@@ -7,7 +7,7 @@ import { findBox, itemOf } from "./hit_test.js";
 
 /** @typedef {import("../../layout/coordinates.js").Box} Box */
 /** @typedef {import("../../layout/coordinates.js").Placement} Placement */
-/** @typedef {import("../../store.js").Item} Item */
+/** @typedef {import("../../shared_view_state.js").Item} Item */
 /** @typedef {"up" | "down" | "left" | "right"} Direction */
 
 /**

@@ -7,7 +7,7 @@ import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
 
 export class Breadcrumbs {
   /**
-   * @param {import("../../store.js").Store} store
+   * @param {import("../../shared_view_state.js").Store} store
    * @param {(group: number) => void} zoomTo fits a group into the view
    */
   constructor(store, zoomTo) {

@@ -2,8 +2,8 @@
 /** The canvas of the graph: its layout, its camera, and what floats on it. */
 
 import { h } from "../../dom.js";
-import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/scheduler.js";
-import { makeColoring } from "../../scene/colors.js";
+import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/request_latest_layout.js";
+import { makeColoring } from "../../scene/graph_colorings.js";
 import { describePart } from "../compiled/describe_part.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { Breadcrumbs } from "./breadcrumbs.js";
@@ -24,10 +24,10 @@ import { Legend } from "./legend.js";
 import { makeToolbar } from "./toolbar.js";
 import { boxOffsets } from "./layout_transition.js";
 
-/** @typedef {import("../../store.js").Item} Item */
+/** @typedef {import("../../shared_view_state.js").Item} Item */
 
 const TRANSITION_MS = 160;
-/** @type {import("../../store.js").Change[]} */
+/** @type {import("../../shared_view_state.js").Change[]} */
 const CHANGES = [
   "open",
   "selected",
@@ -48,7 +48,7 @@ const MAX_OPENED = 20;
 
 export class GraphCanvas {
   /**
-   * @param {import("../../store.js").Store} store
+   * @param {import("../../shared_view_state.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
    */
   constructor(store, palette) {
@@ -73,7 +73,7 @@ export class GraphCanvas {
     /** @type {Map<string, {x: number, y: number}>} */
     this.offsets = new Map();
     this.transitionStart = 0;
-    /** @type {import("../../scene/colors.js").Coloring | null} */
+    /** @type {import("../../scene/graph_colorings.js").Coloring | null} */
     this.coloring = null;
     /** @type {import("./camera.js").Rect | null} what the camera shows once the size is known */
     this.pendingFit = null;
@@ -151,7 +151,7 @@ export class GraphCanvas {
     this.scheduler.layOut(store.open);
   }
 
-  /** @param {import("../../store.js").Change} change */
+  /** @param {import("../../shared_view_state.js").Change} change */
   #update(change) {
     const { store } = this;
     if (change === "open") this.scheduler.layOut(store.open);

@@ -2,12 +2,12 @@
 /** Finds the item at a point of the graph, and the box of an item. */
 
 import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
-import { sameItem } from "../../store.js";
+import { sameItem } from "../../shared_view_state.js";
 import { itemAt } from "../compiled/paint_region_in_graph_view.js";
 
 /** @typedef {import("../../layout/coordinates.js").Box} Box */
 /** @typedef {import("../../layout/coordinates.js").Placement} Placement */
-/** @typedef {import("../../store.js").Item} Item */
+/** @typedef {import("../../shared_view_state.js").Item} Item */
 
 /** Width of the part of a group's header that opens and closes it. */
 const CHEVRON_WIDTH = 26;

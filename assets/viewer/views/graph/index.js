@@ -6,12 +6,12 @@ import "./outline.css";
 import { h } from "../../dom.js";
 import { GLYPHS } from "../../canvas/glyph_shapes.js";
 import { makeDetails } from "../../shell/details/details.js";
-import { splitter } from "../../shell/splitter.js";
+import { splitter } from "../../shell/panel_splitter.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { GraphCanvas } from "./graph_canvas.js";
 import { Outline } from "./outline.js";
 import { paint } from "./paint/graph.js";
-import { listenToPointer } from "./pointer.js";
+import { listenToPointer } from "./mouse_touch_and_pen.js";
 
 /** @type {import("../registry.js").View} */
 export const graphView = {
@@ -59,7 +59,7 @@ export const graphView = {
 
 /**
  * @param {GraphCanvas} graph
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @returns {Record<string, () => unknown>}
  */
 function graphKeys(graph, store) {

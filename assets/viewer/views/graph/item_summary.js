@@ -1,12 +1,17 @@
 // @ts-check
 /** A short summary of a node, group or storage, for tooltips and screen readers. */
 
-import { formatBytes, formatCount, formatDuration, formatPlace } from "../../scene/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatPlace,
+} from "../../scene/format_numbers_and_names.js";
 import { groupsAround } from "../../scene/scene_index.js";
 
 import { contentsText, savedText } from "../../scene/saved_bytes.js";
 
-/** @typedef {import("../../store.js").Item} Item */
+/** @typedef {import("../../shared_view_state.js").Item} Item */
 
 /**
  * @param {import("../../types.js").Scene} scene
@@ -73,7 +78,7 @@ function storageLines({ name, shape, dtype, nbytes, slots }) {
 /**
  * Return the text that a screen reader announces when the selection changes.
  *
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @returns {string} empty without a selection
  */
 export function announcement({ selected, sceneIndex, scene, open }) {

@@ -4,9 +4,9 @@
 import { h } from "../../dom.js";
 import { distinct } from "../../payload/lazy_rows.js";
 import { paintGlyph } from "../../canvas/glyph_shapes.js";
-import { roundRect } from "../../canvas/text.js";
+import { roundRect } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
-import { failedNode } from "../../scene/replay.js";
+import { failedNode } from "../../scene/state_at_replayed_time.js";
 
 /** @typedef {import("../../canvas/theme.js").Palette} Palette */
 /** @typedef {import("../../types.js").Scene} Scene */

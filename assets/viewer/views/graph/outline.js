@@ -2,12 +2,12 @@
 /** The outline: the visible part of the graph as a tree, also for screen readers. */
 
 import { button, claim, h, listHead, listen } from "../../dom.js";
-import { formatCount } from "../../scene/format.js";
+import { formatCount } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { sameItem } from "../../store.js";
+import { sameItem } from "../../shared_view_state.js";
 import { stateOfUnused } from "../../shell/search_entries.js";
 
-/** @typedef {import("../../store.js").Item} Item */
+/** @typedef {import("../../shared_view_state.js").Item} Item */
 
 /**
  * @typedef {object} Row
@@ -26,7 +26,7 @@ const MAX_UNUSED = 6;
 let outlines = 0;
 
 export class Outline {
-  /** @param {import("../../store.js").Store} store */
+  /** @param {import("../../shared_view_state.js").Store} store */
   constructor(store) {
     this.store = store;
     this.id = `agv-tree-${++outlines}`;
@@ -230,7 +230,7 @@ export class Outline {
 /**
  * Return the modules whose parameters no node of the graph uses; each answers why.
  *
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @returns {HTMLElement | string} "" without any
  */
 function unusedModules(store) {

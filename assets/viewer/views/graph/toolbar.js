@@ -1,14 +1,14 @@
 // @ts-check
 /** Controls of the graph: zoom, color scale, highlighted path. */
 
-import { makeColoring } from "../../scene/colors.js";
+import { makeColoring } from "../../scene/graph_colorings.js";
 import { formChoice } from "../compiled/switch_saved_values_before_after_hooks.js";
 import { button, h } from "../../dom.js";
-import { plural } from "../../scene/format.js";
-import { drawnNodes } from "../../shell/step_switch.js";
+import { plural } from "../../scene/format_numbers_and_names.js";
+import { drawnNodes } from "../../shell/step_chooser.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 const COLOR_STEPS = 7;
 

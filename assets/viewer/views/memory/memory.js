@@ -8,16 +8,16 @@ import { icon } from "../../canvas/glyph_shapes.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
-import { kindHue, isStopped } from "../../scene/fold.js";
-import { formatBytes, plural } from "../../scene/format.js";
+import { kindHue, isStopped } from "../../scene/ribbon_bytes_and_colors.js";
+import { formatBytes, plural } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
-import { peakIn } from "../../scene/steps.js";
-import { panel, table } from "../panel.js";
-import { heldRows } from "./held_rows.js";
+import { peakIn } from "../../scene/training_steps.js";
+import { panel, table } from "../panels_and_tables.js";
+import { heldRows } from "./rows_held_at_peak.js";
 import { StackedMemory } from "./stacked_memory.js";
 
 /** @typedef {import("../../scene/predict_memory.js").Prediction} Prediction */
-/** @typedef {import("./held_rows.js").HeldRow} HeldRow */
+/** @typedef {import("./rows_held_at_peak.js").HeldRow} HeldRow */
 
 const KINDS = ["checkpoint", "offload"];
 /** Recorded steps without which the time of a module is that of its warm-up. */
@@ -40,7 +40,7 @@ const LIVE = {
 
 export class Memory {
   /**
-   * @param {import("../../store.js").Store} store
+   * @param {import("../../shared_view_state.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
    */
   constructor(store, palette) {

@@ -4,13 +4,13 @@
 import { KeptDrawing, clipped, paintTimes, ticks, traceSteps } from "../../canvas/chart_parts.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
 import { h, listen } from "../../dom.js";
-import { blockPrefix, formatBytes } from "../../scene/format.js";
+import { blockPrefix, formatBytes } from "../../scene/format_numbers_and_names.js";
 import { GROUPINGS, changeTimes, stackLayers } from "../../scene/memory_layers.js";
-import { lastAt } from "../../scene/held_curve.js";
-import { peakIn } from "../../scene/steps.js";
+import { lastAt } from "../../scene/curve_of_bytes_held.js";
+import { peakIn } from "../../scene/training_steps.js";
 import { timeAxis } from "../../scene/time_axis.js";
-import { paintText, widthOf, write } from "../../canvas/text.js";
-import { kindHue } from "../../scene/fold.js";
+import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
+import { kindHue } from "../../scene/ribbon_bytes_and_colors.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../scene/memory_layers.js").Grouping} Grouping */
@@ -29,7 +29,7 @@ const shortName = (/** @type {string} */ label) => label.replace(/^.*\.([^.]+\.\
 
 export class StackedMemory {
   /**
-   * @param {import("../../store.js").Store} store
+   * @param {import("../../shared_view_state.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
    */
   constructor(store, palette) {
@@ -167,7 +167,7 @@ export class StackedMemory {
   }
 
   /**
-   * @param {import("../../canvas/text.js").Pen} pen
+   * @param {import("../../canvas/text_fitted_to_width.js").Pen} pen
    * @param {(time: number) => number} x
    * @param {(nbytes: number) => number} y
    * @param {import("../../scene/predict_memory.js").Curve} curve over times
@@ -195,7 +195,7 @@ export class StackedMemory {
   /**
    * Paint the layers in tints of one hue, from the lightest on the bottom; the selected one is darker.
    *
-   * @param {import("../../canvas/text.js").Pen} pen
+   * @param {import("../../canvas/text_fitted_to_width.js").Pen} pen
    * @param {(time: number) => number} x
    * @param {(nbytes: number) => number} y
    */
@@ -235,7 +235,7 @@ export class StackedMemory {
   /**
    * List the layers in their order beside the plot, each with the most bytes that it has.
    *
-   * @param {import("../../canvas/text.js").Pen} pen
+   * @param {import("../../canvas/text_fitted_to_width.js").Pen} pen
    * @param {number} width of the canvas
    */
   #paintLegend(pen, width) {
@@ -312,7 +312,7 @@ export class StackedMemory {
 /**
  * Mark the highest point of a curve.
  *
- * @param {import("../../canvas/text.js").Pen} pen
+ * @param {import("../../canvas/text_fitted_to_width.js").Pen} pen
  * @param {number} x
  * @param {number} y
  * @param {number} left of the plot

@@ -4,7 +4,7 @@
 import { button, h } from "../../dom.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 /**
  * Return the glyphs of each line, which open its audit entry, and the switches of their legend.

@@ -3,11 +3,16 @@
 
 import { button, h, listen } from "../../dom.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { lineLink } from "../panel.js";
+import { lineLink } from "../panels_and_tables.js";
 import { COLUMNS, callees, ownCost } from "../../scene/source_line_costs.js";
-import { formatBytes, formatCount, formatDuration, formatPlace } from "../../scene/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatPlace,
+} from "../../scene/format_numbers_and_names.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../scene/source_line_costs.js").Cost} Cost */
 /** @typedef {import("../../scene/source_line_costs.js").CallCosts} CallCosts */
 /** @typedef {import("../../scene/source_line_costs.js").Part} Part */

@@ -5,10 +5,15 @@ import { button, choice, h, listen } from "../../dom.js";
 import { makeMarks } from "./audit_marks.js";
 import { costCells, opener } from "./cost_rows.js";
 import { COLUMNS, callCosts, ownCost, ownParts, placeKey } from "../../scene/source_line_costs.js";
-import { formatBytes, formatDuration, formatPlace, plural } from "../../scene/format.js";
-import { lineLink } from "../panel.js";
+import {
+  formatBytes,
+  formatDuration,
+  formatPlace,
+  plural,
+} from "../../scene/format_numbers_and_names.js";
+import { lineLink } from "../panels_and_tables.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../scene/source_line_costs.js").Part} Part */
 /** @typedef {import("../../scene/source_line_costs.js").CallCosts} CallCosts */
 /** @typedef {"with calls" | "itself"} Mode */

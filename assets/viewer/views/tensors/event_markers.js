@@ -2,11 +2,11 @@
 /** The events of a storage, as markers on its lifeline and as text. */
 
 import { paintGlyph } from "../../canvas/glyph_shapes.js";
-import { roundRect, widthOf, write } from "../../canvas/text.js";
+import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
-import { formatBytes, formatDuration, formatPlace } from "../../scene/format.js";
+import { formatBytes, formatDuration, formatPlace } from "../../scene/format_numbers_and_names.js";
 
-/** @typedef {import("../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../types.js").SceneStorageEvent} SceneStorageEvent */
 
 /** Largest distance that a release's circle may be moved to the right of its time. */

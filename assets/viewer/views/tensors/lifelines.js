@@ -3,18 +3,18 @@
 
 import { KeptDrawing, clipped, paintTimes, paintTorn } from "../../canvas/chart_parts.js";
 import { h, listen, onArrows } from "../../dom.js";
-import { formatBytes, formatCount, formatPlace } from "../../scene/format.js";
+import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
-import { paintText, widthOf, write } from "../../canvas/text.js";
-import { isHeldAt } from "../../scene/steps.js";
+import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
+import { isHeldAt } from "../../scene/training_steps.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
 import { moduleRange } from "./storage_rows.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
-import { kindHue, kindOfStorage } from "../../scene/fold.js";
-import { TimeWindow } from "../../shell/time_window.js";
+import { kindHue, kindOfStorage } from "../../scene/ribbon_bytes_and_colors.js";
+import { TimeWindow } from "../../shell/zoomed_time_range.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 
-/** @typedef {import("../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
 /** @typedef {import("./storage_rows.js").Row} Row */
 
@@ -27,7 +27,7 @@ const MANY_EVENTS = 12;
 
 export class Lifelines {
   /**
-   * @param {import("../../store.js").Store} store
+   * @param {import("../../shared_view_state.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
    * @param {import("./storage_rows.js").StorageRows} source of the rows
    */

@@ -2,7 +2,12 @@
 /** The table of saved storages, sortable, with identical blocks folded. */
 
 import { button, h } from "../../dom.js";
-import { formatBytes, formatCount, formatPlace, formatShape } from "../../scene/format.js";
+import {
+  formatBytes,
+  formatCount,
+  formatPlace,
+  formatShape,
+} from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { COLUMNS, moduleRange } from "./storage_rows.js";
 
@@ -14,7 +19,7 @@ const PAGE_ROWS = 200;
 
 export class SavedTensorTable {
   /**
-   * @param {import("../../store.js").Store} store
+   * @param {import("../../shared_view_state.js").Store} store
    * @param {import("./storage_rows.js").StorageRows} source of the rows
    */
   constructor(store, source) {

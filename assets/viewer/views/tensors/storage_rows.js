@@ -1,8 +1,8 @@
 // @ts-check
 /** The saved storages as rows of the lifelines and of the table, identical blocks folded. */
 
-import { formatPlace } from "../../scene/format.js";
-import { inStep, stepAt } from "../../scene/steps.js";
+import { formatPlace } from "../../scene/format_numbers_and_names.js";
+import { inStep, stepAt } from "../../scene/training_steps.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
 /** @typedef {{storages: SceneStorage[], nbytes: number}} Row one storage, or folded storages */
@@ -25,7 +25,7 @@ export const COLUMNS = {
 const isHarmed = ({ state }) => state === "broken" || state === "stale";
 
 export class StorageRows {
-  /** @param {import("../../store.js").Store} store */
+  /** @param {import("../../shared_view_state.js").Store} store */
   constructor(store) {
     this.store = store;
     this.folded = store.scene.storages.length > 12;

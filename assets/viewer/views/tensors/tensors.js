@@ -4,15 +4,15 @@
 import { icon } from "../../canvas/glyph_shapes.js";
 import { choice, h } from "../../dom.js";
 import { columnOf } from "../../payload/lazy_rows.js";
-import { cutText, formatBytes, formatCount, plural } from "../../scene/format.js";
+import { cutText, formatBytes, formatCount, plural } from "../../scene/format_numbers_and_names.js";
 import { savedSums } from "../../scene/saved_bytes.js";
-import { splitter } from "../../shell/splitter.js";
+import { splitter } from "../../shell/panel_splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { Lifelines } from "./lifelines.js";
 import { SavedTensorTable } from "./saved_tensor_table.js";
 import { StorageRows } from "./storage_rows.js";
 
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 
 /** @type {[glyph: import("../../canvas/glyph_shapes.js").GlyphName, label: string, color: string][]} */
 const LEGEND = [

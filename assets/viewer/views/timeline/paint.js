@@ -9,12 +9,12 @@ import {
   ticks,
   traceSteps,
 } from "../../canvas/chart_parts.js";
-import { formatBytes, formatDuration } from "../../scene/format.js";
-import { roundRect, widthOf, write } from "../../canvas/text.js";
-import { paintStation } from "../graph/paint/stations.js";
+import { formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
+import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
+import { paintStation } from "../graph/paint/cause_step_numbers.js";
 import { mix } from "../../canvas/theme.js";
 
-/** @typedef {import("../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("./rows.js").Track} Track */
 /** @typedef {import("./rows.js").Bar} Bar */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
@@ -59,9 +59,9 @@ export function heightOf(tracks) {
 
 /**
  * @param {import("../../canvas/chart_parts.js").Drawing} drawing
- * @param {import("../../store.js").Store} store
+ * @param {import("../../shared_view_state.js").Store} store
  * @param {Track[]} tracks
- * @param {import("../../shell/time_window.js").TimeWindow} window
+ * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
  * @param {TimeRange | null} range the selected range
  */
 export function paintTimeline({ pen, width, height }, store, tracks, window, range) {
@@ -100,7 +100,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
 /**
  * @param {import("../../canvas/chart_parts.js").Drawing} drawing
  * @param {number | null} time that is replayed
- * @param {import("../../shell/time_window.js").TimeWindow} window
+ * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
  */
 export function paintTime({ pen: { ctx, palette }, height }, time, window) {
   const [from, to] = window.view;
@@ -113,8 +113,8 @@ export function paintTime({ pen: { ctx, palette }, height }, time, window) {
  * Mark when the steps from a symptom to its cause happened.
  *
  * @param {Pen} pen
- * @param {import("../../store.js").Store} store
- * @param {import("../../shell/time_window.js").TimeWindow} window
+ * @param {import("../../shared_view_state.js").Store} store
+ * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
  * @param {number} height
  */
 function paintSteps(pen, { proven, station }, window, height) {
@@ -397,7 +397,7 @@ export function trackAt(tracks, py) {
  * Return the shortest bar near a point.
  *
  * @param {Track[]} tracks
- * @param {import("../../shell/time_window.js").TimeWindow} window
+ * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
  * @param {number} px
  * @param {number} py
  * @returns {Bar | null}

@@ -8,9 +8,9 @@ import {
   formatCount,
   formatDuration,
   formatPlace,
-} from "../../scene/format.js";
+} from "../../scene/format_numbers_and_names.js";
 import { profileRange } from "../../scene/range_profile.js";
-import { lineLink } from "../panel.js";
+import { lineLink } from "../panels_and_tables.js";
 import { heldBytesAt, releasedIn } from "../../scene/saved_bytes.js";
 import { olderSteps } from "../../scene/time_axis.js";
 import {
@@ -29,7 +29,7 @@ const MAX_ROWS = 60;
 const PART = "agv-phase-part";
 
 export class RangeProfilePanel {
-  /** @param {import("../../store.js").Store} store */
+  /** @param {import("../../shared_view_state.js").Store} store */
   constructor(store) {
     this.store = store;
     /** @type {TimeRange | null} */

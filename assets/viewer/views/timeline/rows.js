@@ -1,7 +1,7 @@
 // @ts-check
 /** The tracks of the timeline, and the bars in their rows. */
 
-import { blockPrefix, formatPlace, plural } from "../../scene/format.js";
+import { blockPrefix, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../types.js").SceneSpan} SceneSpan */
 

@@ -3,16 +3,16 @@
 
 import { KeptDrawing } from "../../canvas/chart_parts.js";
 import { h, listen } from "../../dom.js";
-import { cutText, formatBytes, formatDuration } from "../../scene/format.js";
+import { cutText, formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
-import { TimeWindow } from "../../shell/time_window.js";
+import { TimeWindow } from "../../shell/zoomed_time_range.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { barAt, plotOf, heightOf, paintTime, paintTimeline, trackAt } from "./paint.js";
 import { RangeProfilePanel } from "./range_profile_panel.js";
 import { ROW_MEANINGS, timelineTracks } from "./rows.js";
 
 /** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
-/** @typedef {import("../../store.js").Store} Store */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 
 /** Pointer movement in pixels from which a press is a drag. */

@@ -1,8 +1,8 @@
 // @ts-check
 /** Paints an arrow from the write that a finding blames to the saved-tensor badge that it broke. */
 
-import { savedTensorLabel } from "../../../scene/format.js";
-import { paintText, widthOf } from "../../../canvas/text.js";
+import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
+import { paintText, widthOf } from "../../../canvas/text_fitted_to_width.js";
 import { extentOf } from "../hit_test.js";
 import { BADGE_GAP, BADGE_HEIGHT, badgeX } from "./badges.js";
 
@@ -13,7 +13,7 @@ const LANE = 12;
 const TEXT_SIZE = 11;
 
 /**
- * @param {import("../../../canvas/text.js").Pen} pen
+ * @param {import("../../../canvas/text_fitted_to_width.js").Pen} pen
  * @param {import("./graph.js").Look} look
  * @param {Box[]} boxes in view
  * @param {{left: number, right: number, y: number}[]} written labels of lines
@@ -155,7 +155,7 @@ const middleOf = (x, y) => [
 ];
 
 /**
- * @param {import("../../../canvas/text.js").Pen} pen
+ * @param {import("../../../canvas/text_fitted_to_width.js").Pen} pen
  * @param {[x: number, y: number][]} points the last one is the tip
  */
 function paintArrow({ ctx, palette }, points) {

@@ -1,12 +1,12 @@
 // @ts-check
 /** Paints the badges next to a node: saved tensors on the right, parameters on the left. */
 
-import { savedTensorLabel } from "../../../scene/format.js";
+import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
 import { paintGlyph } from "../../../canvas/glyph_shapes.js";
-import { MAX_CONDENSED, roundRect, widthOf, write } from "../../../canvas/text.js";
+import { MAX_CONDENSED, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 
-/** @typedef {import("../../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
 /** Distance between a node and its first badge. */

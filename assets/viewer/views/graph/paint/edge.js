@@ -1,10 +1,10 @@
 // @ts-check
 /** Paints the edges of the graph. */
 
-import { roundRect, widthOf, write } from "../../../canvas/text.js";
+import { roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 
-/** @typedef {import("../../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../../layout/coordinates.js").Line} Line */
 
 /**

@@ -5,20 +5,25 @@ import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
 import { paintBlame } from "./arrow_from_write_to_badge.js";
-import { paintDetaches } from "./detach.js";
-import { paintStations } from "./stations.js";
+import { paintDetaches } from "./arrow_at_detach.js";
+import { paintStations } from "./cause_step_numbers.js";
 import { lineStyle, paintLine, paintPulse, paintViews } from "./edge.js";
-import { doneAt, onItsWay } from "../../../scene/film.js";
+import { doneAt, onItsWay } from "../../../scene/animated_replay.js";
 import { paintNode, paintNodeBar } from "./node.js";
-import { roundRect } from "../../../canvas/text.js";
-import { isHeldAt, nodeAt, phaseOf, phaseOfLifetime } from "../../../scene/replay.js";
-import { sameItem } from "../../../store.js";
+import { roundRect } from "../../../canvas/text_fitted_to_width.js";
+import {
+  isHeldAt,
+  nodeAt,
+  phaseOf,
+  phaseOfLifetime,
+} from "../../../scene/state_at_replayed_time.js";
+import { sameItem } from "../../../shared_view_state.js";
 import { paintRegion } from "../../compiled/paint_region_in_graph_view.js";
 import { itemOf, keyOf } from "../hit_test.js";
 
-/** @typedef {import("../../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
-/** @typedef {import("../../../store.js").Item} Item */
+/** @typedef {import("../../../shared_view_state.js").Item} Item */
 
 /** Height in pixels below which a node is painted as a bar without text. */
 const MIN_TEXT_HEIGHT = 11;
@@ -35,10 +40,10 @@ const MIN_TEXT_HEIGHT = 11;
  * @property {Set<number> | null} matches nodes that a search found; the rest is dimmed
  * @property {Map<string, {x: number, y: number}>} offsets of boxes during a transition
  * @property {number} linesAlpha lines fade in during a transition
- * @property {import("../../../scene/colors.js").Coloring | null} coloring
- * @property {import("../../../store.js").SavedForm} savedForm
+ * @property {import("../../../scene/graph_colorings.js").Coloring | null} coloring
+ * @property {import("../../../shared_view_state.js").SavedForm} savedForm
  * @property {import("../../../scene/gradient_path.js").GradientPath | null} gradientPath
- * @property {import("../../../store.js").Step[]} proven steps from a symptom to its cause
+ * @property {import("../../../shared_view_state.js").Step[]} proven steps from a symptom to its cause
  * @property {number} station index of the current step of the trail
  * @property {Set<number>} open indices of the open groups
  * @property {number | null} time replayed; null is the end of the recording
@@ -180,7 +185,7 @@ function alphaOf(look, box, highlighted) {
  * @param {Look} look
  * @param {Box} box
  * @param {number} time
- * @returns {import("../../../scene/replay.js").Phase}
+ * @returns {import("../../../scene/state_at_replayed_time.js").Phase}
  */
 function phaseAt({ sceneIndex }, box, time) {
   if (box.kind === "node") return phaseOf(sceneIndex.scene.nodes[box.ref], time);

@@ -2,13 +2,13 @@
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
 import { contentsText, largerSavedText, savedText } from "../../../scene/saved_bytes.js";
-import { formatCount, plural } from "../../../scene/format.js";
+import { formatCount, plural } from "../../../scene/format_numbers_and_names.js";
 import { paintGlyph } from "../../../canvas/glyph_shapes.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
-import { readableSize, roundRect, widthOf, write } from "../../../canvas/text.js";
+import { readableSize, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 
-/** @typedef {import("../../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../../types.js").SceneGroup} SceneGroup */
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
@@ -162,7 +162,7 @@ function paintPill(pen, x, middle, text, isRecompute) {
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneGroup} group
- * @param {import("../../../scene/colors.js").Tint | null} tint
+ * @param {import("../../../scene/graph_colorings.js").Tint | null} tint
  * @param {number} all bytes that all nodes save, for the scale of its bar
  * @param {{share: number, backward: boolean}} [done] at a replayed time
  */

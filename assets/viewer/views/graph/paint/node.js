@@ -8,11 +8,11 @@ import {
   paintParameterBadges,
   paintSavedTensorBadges,
 } from "./badges.js";
-import { roundRect, widthOf, write } from "../../../canvas/text.js";
+import { roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 import { paintByteBar } from "./group.js";
 
-/** @typedef {import("../../../canvas/text.js").Pen} Pen */
+/** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../../types.js").SceneNode} SceneNode */
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
@@ -35,7 +35,7 @@ function hueOf(palette, node) {
  * @param {Pen} pen
  * @param {Box} box
  * @param {SceneNode} node
- * @param {import("../../../scene/colors.js").Tint | null} tint
+ * @param {import("../../../scene/graph_colorings.js").Tint | null} tint
  */
 export function paintNodeBar({ ctx, palette }, box, node, tint) {
   if (tint && !node.error) {
@@ -53,7 +53,7 @@ export function paintNodeBar({ ctx, palette }, box, node, tint) {
  * @typedef {object} NodeLook
  * @property {import("../../../types.js").SavedTensorBadge[]} saved
  * @property {import("../../../types.js").ParameterBadge[]} parameters
- * @property {import("../../../scene/colors.js").Tint | null} tint
+ * @property {import("../../../scene/graph_colorings.js").Tint | null} tint
  * @property {number} all bytes that all nodes save
  */
 

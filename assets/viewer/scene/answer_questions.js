@@ -1,0 +1,416 @@
+// @ts-check
+/** Questions that the search field answers: gradients, writes, memory and time, in plain words. */
+
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatNorm,
+  formatPlace,
+  plural,
+} from "./format_numbers_and_names.js";
+import { largestFold } from "./ribbon_bytes_and_colors.js";
+
+/** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
+
+/**
+ * @typedef {object} Answer
+ * @property {string} sentence
+ * @property {[label: string, amount: string, share: number, kind: string][]} bars of the picture;
+ *   the name of a kind of saved tensor gives its color
+ * @property {string} filename "" without a line
+ * @property {number} lineno
+ * @property {string} line its text
+ * @property {string} fix "" without one
+ * @property {Link | null} link
+ */
+
+/** @typedef {{view: string} | {asks: string} | {storage: number} | {line: true}} Link */
+
+/** @type {[pattern: RegExp, answer: (sceneIndex: SceneIndex, subject: string) => Answer | null][]} */
+const QUESTIONS = [
+  [/^why (?:is (?:there )?)?no grad(?:ient)?s?\b[:\s]*(?:of|for|in)?\s*(.*)/, whyNoGradient],
+  [/^why (?:is|has|does|did) (?:the )?grad(?:ient)? (?:of|for) (.+?)(?: .*)?$/, whyNoGradient],
+  [
+    /^why (?:is|has|does|did) (.+?)(?:\.grad|'s grad(?:ient)?| (?:has|have|get) no grad).*$/,
+    whyNoGradient,
+  ],
+  [/^who wrote\s+(.+)/, whoWrote],
+  [/^(?:what|which line) (?:broke|failed|is wrong|went wrong|raised)\b.*/, whichLine],
+  [/^why did (?:it|backward|the step) (?:fail|raise|break)\b.*/, whichLine],
+  [
+    /^(?:what|how much) (?:does|do|did|would|will) checkpoint\w* (?:save|free|cost|add)\b.*/,
+    checkpointing,
+  ],
+  [/^what (?:holds|keeps|is)\s+([\d.]+ ?[kmgt]?i?b)\b/, whatHolds],
+  [/^what (?:fills|holds|keeps)\b.*/, whatFills],
+  [
+    /^(?:slowest line|which line (?:is slow|takes)|where does (?:the )?time go|what takes (?:the )?time)\b.*/,
+    slowestLine,
+  ],
+  [/^why\s+([^\s]+)$/, whyNoGradient],
+];
+
+const MAX_BARS = 5;
+/** Sizes that differ by less than this share are meant by a rounded number. */
+const ROUNDED = 0.05;
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {string} text
+ * @returns {Answer | null} null if it is no question, or the recording does not answer it
+ */
+export function answerQuestion(sceneIndex, text) {
+  const question = text.trim().replace(/[?\s]+$/, "");
+  for (const [pattern, answer] of QUESTIONS) {
+    const found = pattern.exec(question.toLowerCase());
+    if (found) return answer(sceneIndex, (found[1] ?? "").trim());
+  }
+  return null;
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @returns {string[]} questions that the recording answers
+ */
+export function exampleQuestions(sceneIndex) {
+  const { scene } = sceneIndex;
+  const missing = parameters(scene).find(({ grad }) => grad !== "ok" && grad !== "frozen");
+  const written = scene.storages.find(
+    ({ name, index }) =>
+      /^[a-z_]\w*$/i.test(name) &&
+      sceneIndex.storageEvents[index].some(({ kind }) => kind === "written"),
+  );
+  return [
+    scene.findings.length ? "which line broke it" : "",
+    missing && scene.summary.backwards ? `why no gradient: ${missing.name}` : "",
+    written ? `who wrote ${written.name}` : "",
+    scene.folds.length ? "what fills memory" : "",
+    scene.call_times.length ? "slowest line" : "",
+    scene.folds.length ? "what does checkpointing save" : "",
+  ].filter((question) => question && answerQuestion(sceneIndex, question));
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {{filename: string, lineno: number}} place
+ * @returns {Pick<Answer, "filename" | "lineno" | "line">}
+ */
+function lineAt({ source }, { filename, lineno }) {
+  return { filename, lineno, line: source.get(filename)?.get(lineno)?.trim() ?? "" };
+}
+
+const NO_LINE = { filename: "", lineno: 0, line: "" };
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @returns {{name: string, grad: string, norm: number | null}[]} of all parameters, "unused" too
+ */
+function parameters({ parameter_badges, unused_parameters }) {
+  const used = new Map(
+    parameter_badges.filter(({ name }) => name).map((each) => [each.name, each]),
+  );
+  return [
+    ...[...unused_parameters].map(({ name, requires_grad }) => ({
+      name,
+      grad: requires_grad ? "unused" : "frozen",
+      norm: null,
+    })),
+    ...[...used.values()].map(({ name, grad, norm }) => ({ name, grad, norm })),
+  ];
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {string} subject
+ * @returns {Answer | null}
+ */
+function whyNoGradient(sceneIndex, subject) {
+  const { scene } = sceneIndex;
+  const all = parameters(scene);
+  const named = all.filter(({ name }) => name.toLowerCase().includes(subject));
+  const found =
+    named.find(({ name }) => name.toLowerCase() === subject) ??
+    named.find(({ grad }) => grad !== "ok" && grad !== "frozen") ??
+    named[0];
+  if (!found) return null;
+  const { name, grad, norm } = found;
+  if (grad === "ok") {
+    const size = norm === null ? "" : `, norm ${formatNorm(norm)}`;
+    const sentence = `${name} got a gradient${size}.`;
+    return { sentence, bars: [], ...NO_LINE, fix: "", link: { asks: name } };
+  }
+  const answer = scene.answers.find((each) => each.subject === `parameter ${name}`);
+  const steps = (answer?.steps ?? []).map((at) => scene.cause_steps[at]);
+  const proven = steps.slice(0, steps.length - (answer?.alternatives ?? 0));
+  const finding = scene.findings.find(
+    ({ explanation, title }) => explanation.includes(name) || title.includes(name),
+  );
+  const texts = proven.slice(0, 2).map(({ text }) => text);
+  const cause = proven.findLast(({ lineno }) => lineno);
+  const stopped = scene.nodes.find(({ state }) => state === "failed");
+  if (stopped && grad === "none") texts.push(`backward stopped at ${stopped.name}`);
+  const plain =
+    grad === "unused"
+      ? `no recorded op reads ${name}`
+      : grad === "frozen"
+        ? `${name} does not require a gradient`
+        : `the gradient of ${name} is ${grad === "nan" ? "not finite" : grad}`;
+  return {
+    sentence: `${texts.length ? texts.join("; ") : plain}.`,
+    bars: [],
+    ...(cause ? { filename: cause.filename, lineno: cause.lineno, line: cause.line } : NO_LINE),
+    fix: finding?.fix ?? "",
+    link: { asks: name },
+  };
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {string} subject
+ * @returns {Answer | null}
+ */
+function whoWrote(sceneIndex, subject) {
+  const { scene, storageEvents } = sceneIndex;
+  const namesOf = (/** @type {string} */ name) => {
+    const parts = name.split(/,\s*/);
+    return [name, ...parts, ...parts.map((part) => part.split(".").pop() ?? "")];
+  };
+  const storages = scene.storages.filter(({ name }) =>
+    namesOf(name.toLowerCase()).includes(subject),
+  );
+  if (!storages.length) return null;
+  const writes = storages.flatMap(({ index }) =>
+    storageEvents[index].filter(({ kind }) => kind === "written"),
+  );
+  const some = storages.length > 1 ? ` (${plural(storages.length, "tensor")} of this name)` : "";
+  const link = { storage: storages[0].index };
+  if (!writes.length) {
+    const { slots, module } = storages[0];
+    const use = `${slots[0] ?? "backward"}${module && ` in ${module}`}`;
+    const sentence = `Nothing wrote ${subject} in place while it was saved${some}: it was saved for ${use}.`;
+    return { sentence, bars: [], ...lineAt(sceneIndex, storages[0]), fix: "", link };
+  }
+  const first = writes.find(({ ok }) => !ok) ?? writes[0];
+  const harm = writes.some(({ ok }) => !ok) ? " after it was saved for backward" : "";
+  const times = writes.length > 1 ? `, ${formatCount(writes.length)} writes in all` : "";
+  const finding = scene.findings.find(
+    ({ culprit_file, culprit_line }) =>
+      culprit_file === first.filename && culprit_line === first.lineno,
+  );
+  const place = first.lineno ? ` at ${formatPlace(first.filename, first.lineno)}` : "";
+  return {
+    sentence: `${first.op || "an op"}${place} wrote ${subject} in place${harm}${times}${some}.`,
+    bars: [],
+    ...lineAt(sceneIndex, first),
+    fix: finding?.fix ?? "",
+    link,
+  };
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @returns {Answer} the first finding
+ */
+function whichLine({ scene }) {
+  const [finding] = scene.findings;
+  const { error_type: error } = scene.summary;
+  const link = { view: "findings" };
+  if (!finding) {
+    const sentence = error ? `${error}; no line is known to be at fault.` : "No problems found.";
+    return { sentence, bars: [], ...NO_LINE, fix: "", link };
+  }
+  const { title, culprit_file, culprit_line, culprit_text, fix } = finding;
+  return {
+    sentence: `${title}.`,
+    bars: [],
+    filename: culprit_file,
+    lineno: culprit_line,
+    line: culprit_text,
+    fix,
+    link,
+  };
+}
+
+/**
+ * Return the bytes that recorded checkpoints free, or else the prediction that frees most.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @returns {Answer | null}
+ */
+function checkpointing({ scene }) {
+  const regions = [...scene.regions].filter((each) => each.parent < 0 && each.recomputes);
+  const sum = (/** @type {"freed_nbytes" | "recompute_ns" | "held_nbytes"} */ field) =>
+    regions.reduce((total, each) => total + each[field], 0);
+  const freed = sum("freed_nbytes");
+  if (regions.length) {
+    const cost = `${formatDuration(sum("recompute_ns"))} of recomputation`;
+    return {
+      sentence: `Checkpoints free ${formatBytes(freed)} between forward and backward for ${cost}, in ${plural(regions.length, "region")}; they hold ${formatBytes(sum("held_nbytes"))} of arguments.`,
+      bars: regions
+        .slice(0, MAX_BARS)
+        .map((each) => [
+          each.module || each.function,
+          formatBytes(each.freed_nbytes),
+          each.freed_nbytes / (freed || 1),
+          "",
+        ]),
+      ...NO_LINE,
+      fix: "",
+      link: { view: "checkpoint" },
+    };
+  }
+  const fold = scene.folds[largestFold(scene)];
+  if (!fold) return null;
+  const plans = [...scene.budget_plans].sort((a, b) => a.peak_nbytes - b.peak_nbytes);
+  const [best] = plans;
+  const peak = scene.summary.peak_nbytes;
+  const nothing = "No module is predicted to lower the peak if it is checkpointed.";
+  const what =
+    best?.modules.length === 1 ? best.modules[0] : plural(best?.modules.length ?? 0, "module");
+  return {
+    sentence: best
+      ? `Checkpointing ${what} would hold ${formatBytes(best.peak_nbytes)} at the peak instead of ${formatBytes(peak)}, and compute ${formatBytes(best.recomputed_nbytes)} again in about ${formatDuration(best.added_ns)} (predicted).`
+      : nothing,
+    bars: plans
+      .slice(0, MAX_BARS)
+      .map(({ modules, peak_nbytes }) => [
+        modules.length > 1 ? `${modules[0]} … ×${modules.length}` : modules[0],
+        formatBytes(peak_nbytes),
+        peak_nbytes / (peak || 1),
+        "",
+      ]),
+    filename: best?.filename ?? "",
+    lineno: best?.lineno ?? 0,
+    line: best?.before ?? "",
+    fix: best?.after ?? "",
+    link: { view: "fold" },
+  };
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {string} subject "36 mb"
+ * @returns {Answer | null}
+ */
+function whatHolds(sceneIndex, subject) {
+  const { scene } = sceneIndex;
+  const [, digits, unit] = /^([\d.]+) ?([kmgt]?)(i?)b/.exec(subject) ?? ["", "0", ""];
+  const base = subject.includes("ib") ? 1024 : 1000;
+  const nbytes = Number(digits) * base ** ["", "k", "m", "g", "t"].indexOf(unit);
+  const isMeant = (/** @type {number} */ size) => Math.abs(size - nbytes) <= ROUNDED * nbytes;
+  if (isMeant(scene.summary.peak_nbytes + scene.summary.older_nbytes)) return whatFills(sceneIndex);
+  const found = scene.storages.filter((each) => isMeant(each.nbytes));
+  if (found.length) {
+    const [{ name, slots, module, index }] = found;
+    const others = found.length > 1 ? ` and ${plural(found.length - 1, "other")}` : "";
+    return {
+      sentence: `${name}${others}, saved for ${slots[0] ?? "backward"}${module && ` in ${module}`}.`,
+      bars: [],
+      ...lineAt(sceneIndex, found[0]),
+      fix: "",
+      link: { storage: index },
+    };
+  }
+  /** @type {Map<string, import("../types.js").SceneCountedStorage[]>} */
+  const lines = new Map();
+  for (const each of scene.counted_storages) {
+    const key = `${each.lineno} ${each.filename}`;
+    lines.set(key, [...(lines.get(key) ?? []), each]);
+  }
+  const sum = (/** @type {{nbytes: number}[]} */ list) =>
+    list.reduce((total, each) => total + each.nbytes, 0);
+  const line = [...lines.values()].find((list) => list[0].lineno && isMeant(sum(list)));
+  if (!line) return null;
+  const sentence = `${formatPlace(line[0].filename, line[0].lineno)} keeps ${formatBytes(sum(line))} in ${plural(line.length, "storage")}.`;
+  return { sentence, bars: [], ...lineAt(sceneIndex, line[0]), fix: "", link: { line: true } };
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @returns {Answer | null}
+ */
+function whatFills(sceneIndex) {
+  const { scene } = sceneIndex;
+  const fold = scene.folds[largestFold(scene)];
+  if (!fold) return null;
+  const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
+  const bars = fold.kinds.slice(0, MAX_BARS).map((kind, at) => {
+    const nbytes = fold.kind_nbytes[at];
+    const share = nbytes / (fold.peak_nbytes || 1);
+    return /** @type {Answer["bars"][number]} */ ([
+      titles.get(kind) ?? kind,
+      formatBytes(nbytes),
+      share,
+      kind,
+    ]);
+  });
+  return { sentence: fold.sentence, bars, ...NO_LINE, fix: "", link: { view: "fold" } };
+}
+
+/**
+ * Return the line with the most time: of its ops, and of the nodes that compute their gradients.
+ *
+ * @param {SceneIndex} sceneIndex
+ * @returns {Answer | null}
+ */
+function slowestLine(sceneIndex) {
+  const { scene } = sceneIndex;
+  /** @type {Map<string, {filename: string, lineno: number, forward: number, backward: number}>} */
+  const lines = new Map();
+  let total = 0;
+  for (const { origin, phase, ns } of scene.call_times) {
+    total += ns;
+    const frame = scene.call_frames[origin];
+    if (!frame) continue;
+    const { filename, lineno } = frame;
+    const key = `${lineno} ${filename}`;
+    const line = lines.get(key) ?? { filename, lineno, forward: 0, backward: 0 };
+    lines.set(key, line);
+    line[phase === "backward" ? "backward" : "forward"] += ns;
+  }
+  const time = (/** @type {{forward: number, backward: number}} */ each) =>
+    each.forward + each.backward;
+  const [first, ...rest] = [...lines.values()].sort((a, b) => time(b) - time(a));
+  if (!first) return null;
+  const share = (/** @type {number} */ ns) => Math.round((100 * ns) / (total || 1));
+  const parts = first.backward
+    ? `: ${formatDuration(first.forward)} itself, ${formatDuration(first.backward)} in backward`
+    : "";
+  const place = formatPlace(first.filename, first.lineno);
+  return {
+    sentence: `${place} takes ${formatDuration(time(first))}, ${share(time(first))} % of the time of all ops${parts}.`,
+    bars: [first, ...rest]
+      .slice(0, MAX_BARS)
+      .map((each) => [
+        formatPlace(each.filename, each.lineno),
+        formatDuration(time(each)),
+        time(each) / (total || 1),
+        "",
+      ]),
+    ...lineAt(sceneIndex, first),
+    fix: "",
+    link: { line: true },
+  };
+}
+
+/**
+ * @param {string} question
+ * @param {Answer} answer
+ * @returns {string} for an issue or a chat
+ */
+export function answerMarkdown(question, { sentence, bars, filename, lineno, line, fix }) {
+  const rows = bars.map(
+    ([label, amount, share]) => `| ${label} | ${amount} | ${Math.round(100 * share)} % |`,
+  );
+  return [
+    `**${question}**`,
+    sentence,
+    rows.length ? ["| | | |", "|---|---|---|", ...rows].join("\n") : "",
+    lineno ? `\`${formatPlace(filename, lineno)}\`` : "",
+    line && `\`\`\`python\n${line}\n\`\`\``,
+    fix && `Fix:\n\`\`\`python\n${fix}\n\`\`\``,
+  ]
+    .filter(Boolean)
+    .join("\n\n");
+}

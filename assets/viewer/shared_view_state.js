@@ -1,0 +1,434 @@
+// @ts-check
+/** The state that all views share: what is selected, opened and displayed. */
+
+import { groupsAround, relatedTo } from "./scene/scene_index.js";
+import { findGradientPath } from "./scene/gradient_path.js";
+
+/** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
+/** @typedef {"after hooks" | "before hooks"} SavedForm */
+
+/**
+ * @typedef {object} State
+ * @property {Item | null} selected
+ * @property {string} view name of the view on display
+ * @property {number} finding index of the finding on display, -1 without findings
+ * @property {number} region index of the checkpoint region on display, -1 without regions
+ * @property {number} compiled index of the compiled region on display, -1 without one
+ * @property {number | null} time replayed, in nanoseconds; null is the end of the recording
+ * @property {import("./scene/graph_colorings.js").ColorBy} colorBy
+ * @property {SavedForm} savedForm of the values in compiled regions that inlined hooks pack
+ * @property {import("./scene/gradient_path.js").GradientPath | null} gradientPath highlighted
+ * @property {number} entry index of the audit entry on display, -1 if it is a finding
+ * @property {{filename: string, lineno: number} | null} line on display in the source view
+ * @property {number} plan index of the budget plan on display, -1 for the step as it is
+ * @property {Set<number> | null} matches nodes that the search found, marked in all views
+ * @property {number} step index of the step that all views show, -1 for all steps
+ */
+
+/** @typedef {import("./types.js").SceneCauseStep} Step */
+
+/**
+ * An answer, or the lines of an audit entry. The steps of an answer of Python are in place.
+ *
+ * @typedef {Omit<import("./types.js").SceneAnswer, "steps"> & {steps: (number | Step)[], isStory?: boolean}} Trail
+ */
+
+/** @typedef {(isBefore: boolean, node: number) => unknown} OpenRecording */
+
+/** @typedef {keyof State | "open" | "reveal" | "focus" | "trail" | "station"} Change */
+
+/**
+ * @param {Item | null} a
+ * @param {Item | null} b
+ * @returns {boolean}
+ */
+export function sameItem(a, b) {
+  return a === b || (!!a && !!b && a.kind === b.kind && a.index === b.index);
+}
+
+/** @implements {State} */
+export class Store {
+  /** @type {[changes: Change[], listener: (change: Change) => void][]} */
+  #subscriptions = [];
+  #views;
+
+  /**
+   * @param {import("./scene/scene_index.js").SceneIndex} sceneIndex
+   * @param {import("./views/registry.js").View[]} views the first that exists is displayed first
+   */
+  constructor(sceneIndex, views) {
+    this.sceneIndex = sceneIndex;
+    this.scene = sceneIndex.scene;
+    this.#views = views;
+    /** @type {() => Promise<import("./types.js").Scene | null>} the other one of two */
+    this.otherScene = async () => null;
+    /** @type {OpenRecording} displays one of two recordings that are compared */
+    this.openRecording = () => {};
+    /** @type {Set<number>} indices of the open groups; change it with `toggle` and `reveal` */
+    this.open = new Set(this.scene.groups.filter((g) => g.open || !g.index).map((g) => g.index));
+    /** @type {Item | null} the group that was opened or closed last: it keeps its place */
+    this.anchor = null;
+    /** @type {Item | null} */
+    this.selected = null;
+    this.related = relatedTo(sceneIndex, null);
+    this.view = (views.find(({ exists }) => exists?.(this.scene) !== false) ?? views[0]).name;
+    this.finding = this.scene.findings.length ? 0 : -1;
+    this.region = initialRegion(this.scene);
+    this.compiled = this.scene.compiled_regions.length - 1;
+    /** @type {State["time"]} */
+    this.time = null;
+    /** @type {State["colorBy"]} */
+    this.colorBy = "kind";
+    /** @type {SavedForm} */
+    this.savedForm = "after hooks";
+    /** @type {State["gradientPath"]} */
+    this.gradientPath = null;
+    /** @type {Partial<Trail> | null} */
+    this.trail = null;
+    /** @type {Step[]} */
+    this.stations = [];
+    /** @type {Step[]} without the alternatives */
+    this.proven = [];
+    this.station = 0;
+    this.entry = this.finding < 0 && this.scene.audit_entries.length ? 0 : -1;
+    /** @type {State["line"]} */
+    this.line = null;
+    this.step = -1;
+    this.plan = -1;
+    /** @type {State["matches"]} */
+    this.matches = null;
+    /** True in a report: nothing else is on the page, which then need not scroll. */
+    this.isAlone = false;
+    /** @type {(() => void) | null} makes a viewer of a single view as large as others */
+    this.grow = null;
+    /** @type {((subject: string) => void) | null} asks Python, if it is there */
+    this.askHost = null;
+  }
+
+  /**
+   * @param {string} name
+   * @returns {boolean} whether there is such a view
+   */
+  hasView(name) {
+    return this.#views.some((view) => view.name === name);
+  }
+
+  /**
+   * Call a function after each of the listed changes.
+   *
+   * @param {Change[]} changes
+   * @param {(change: Change) => void} listener
+   */
+  subscribe(changes, listener) {
+    this.#subscriptions.push([changes, listener]);
+  }
+
+  /** @param {Change} change */
+  #emit(change) {
+    for (const [changes, listener] of this.#subscriptions) {
+      if (changes.includes(change)) listener(change);
+    }
+  }
+
+  /**
+   * Change one part of the state and notify its subscribers.
+   *
+   * @template {keyof State} Key
+   * @param {Key} key
+   * @param {State[Key]} value
+   * @returns {boolean} whether the value is a new one
+   */
+  set(key, value) {
+    const state = /** @type {State} */ (this);
+    const old = state[key];
+    if (value === old) return false;
+    if (key === "selected" && sameItem(this.selected, /** @type {Item | null} */ (value))) {
+      return false;
+    }
+    state[key] = value;
+    if (key === "selected") this.#follow();
+    this.#emit(key);
+    return true;
+  }
+
+  /** Compute what a new selection consists of; show its finding and region in their views. */
+  #follow() {
+    const { selected, scene, sceneIndex } = this;
+    this.related = relatedTo(sceneIndex, selected);
+    if (selected?.kind !== "node") return;
+    const found = sceneIndex.findings[selected.index];
+    if (found.length && !found.includes(this.finding)) this.set("finding", found[0]);
+    const { region } = scene.nodes[selected.index];
+    if (region >= 0) this.set("region", region);
+  }
+
+  /**
+   * Open or close a group.
+   *
+   * @param {number} group
+   * @param {boolean} [open] the opposite of the current state by default
+   */
+  toggle(group, open = !this.open.has(group)) {
+    if (group === 0 || open === this.open.has(group)) return;
+    if (open) this.open.add(group);
+    else this.open.delete(group);
+    this.anchor = { kind: "group", index: group };
+    if (!open) this.#selectVisible(group);
+    this.#emit("open");
+  }
+
+  /**
+   * Move a selection inside a group that closed to the group.
+   *
+   * @param {number} group
+   */
+  #selectVisible(group) {
+    if (!this.selected) return;
+    const { kind, index } = this.selected;
+    if (kind === "storage") return;
+    const inside = kind === "node" ? this.scene.nodes[index].group : index;
+    if (index === group && kind === "group") return;
+    if (inside === group || groupsAround(this.sceneIndex, inside).includes(group)) {
+      this.set("selected", { kind: "group", index: group });
+    }
+  }
+
+  /**
+   * Display the view that shows a kind of thing.
+   *
+   * @param {import("./views/registry.js").Shown} kind
+   */
+  #show(kind) {
+    const view = this.#views.find(({ shows }) => shows?.includes(kind));
+    if (view) this.set("view", view.name);
+  }
+
+  /**
+   * Display an item: open the groups around it, select it and scroll to it.
+   *
+   * @param {Item} item
+   */
+  reveal(item) {
+    if (item.kind !== "storage") this.#openAround(item);
+    this.#show(item.kind);
+    this.set("selected", item);
+    this.#emit("reveal");
+  }
+
+  /** @param {Item} item a node or a group */
+  #openAround({ kind, index }) {
+    const group = kind === "node" ? this.scene.nodes[index].group : index;
+    const around = groupsAround(this.sceneIndex, group);
+    if (kind === "node" && group > 0) around.push(group);
+    const closed = around.filter((g) => !this.open.has(g));
+    for (const g of closed) this.open.add(g);
+    this.anchor = null;
+    if (closed.length) this.#emit("open");
+  }
+
+  /**
+   * Open a group and fill the view with it.
+   *
+   * @param {number} group
+   */
+  focusGroup(group) {
+    this.reveal({ kind: "group", index: group });
+    this.toggle(group, true);
+    this.#emit("focus");
+  }
+
+  /**
+   * Show one step in all views.
+   *
+   * @param {number} step its index, -1 for all steps
+   */
+  showStep(step) {
+    if (!this.set("step", step) || step < 0) return;
+    const { groups, steps } = this.scene;
+    const label = `step ${steps[step].number}`;
+    const group = groups.findIndex((each) => each.kind === "step" && each.label === label);
+    if (group < 0) return;
+    this.#openAround({ kind: "group", index: group });
+    this.toggle(group, true);
+    this.set("selected", { kind: "group", index: group });
+    this.#emit("focus");
+  }
+
+  /**
+   * Display a finding.
+   *
+   * @param {number} finding
+   */
+  showFinding(finding) {
+    this.set("entry", -1);
+    this.set("finding", finding);
+    this.#show("finding");
+  }
+
+  /**
+   * Display a checkpoint region.
+   *
+   * @param {number} region
+   */
+  showRegion(region) {
+    this.set("region", region);
+    this.#show("region");
+  }
+
+  /**
+   * Display a compiled region.
+   *
+   * @param {number} region
+   */
+  showCompiled(region) {
+    this.set("compiled", region);
+    this.#show("compiled");
+  }
+
+  /**
+   * Display a line in the source view.
+   *
+   * @param {string} filename
+   * @param {number} lineno
+   */
+  showLine(filename, lineno) {
+    this.set("line", { filename, lineno });
+    this.#show("line");
+  }
+
+  /**
+   * Display why something is as it is. What the scene does not hold, Python is asked.
+   *
+   * @param {string} subject as in `SceneAnswer`
+   * @param {string} target
+   */
+  ask(subject, target) {
+    const found = this.scene.answers.find((each) => each.subject === subject);
+    const node = this.scene.nodes[Number(subject.slice(5))];
+    const call = `trace.why(${subject[0] === "n" ? node.node_id : `"${target}"`})`;
+    const question = this.askHost
+      ? "Asking Python"
+      : `This file does not hold the answer. In Python, ${call} does.`;
+    this.showTrail(found ?? { subject, target, question, steps: [], alternatives: 0 });
+    if (!found) this.askHost?.(subject);
+  }
+
+  /**
+   * Display what happened, in order: each step also sets the time.
+   *
+   * @param {number} finding
+   */
+  tell(finding) {
+    const found = this.scene.stories.find((each) => each.finding === finding);
+    const target = this.scene.findings[finding].title;
+    const question = "What happened, in order; ↓ goes on";
+    if (found) this.showTrail({ steps: found.steps, target, question, isStory: true });
+  }
+
+  /**
+   * Display an answer or an audit entry on the graph, the first step selected.
+   *
+   * @param {Partial<Trail> | null} trail
+   */
+  showTrail(trail) {
+    if (trail) this.#show("node");
+    this.setTrail(trail);
+    if (trail) this.goTo(0);
+  }
+
+  /** @param {Partial<Trail> | null} trail */
+  setTrail(trail) {
+    const { cause_steps } = this.scene;
+    if (this.trail?.isStory) this.set("time", null);
+    this.trail = trail;
+    this.station = 0;
+    /** @type {Step[]} */
+    this.stations = (trail?.steps ?? []).map((at) =>
+      typeof at === "number" ? cause_steps[at] : at,
+    );
+    this.proven = this.stations.slice(0, this.stations.length - (trail?.alternatives ?? 0));
+    this.set("gradientPath", null);
+    this.#emit("trail");
+  }
+
+  /**
+   * Display a step of the trail, and the path from the loss to it.
+   *
+   * @param {number} station
+   */
+  goTo(station) {
+    this.station = station;
+    const { nodes, filename, lineno, time_ns } = this.stations[station] ?? { nodes: [] };
+    if (this.trail?.isStory) this.set("time", time_ns < 0 ? null : time_ns);
+    if (lineno) this.set("line", { filename: filename ?? "", lineno });
+    const [index] = nodes;
+    if (index !== undefined) {
+      this.reveal({ kind: "node", index });
+      this.set("gradientPath", findGradientPath(this.sceneIndex, { kind: "node", index }));
+    } else if (!this.trail?.subject?.startsWith("node")) this.set("selected", null);
+    this.#emit("station");
+  }
+
+  /**
+   * Choose an audit entry and select its first node, in whatever view is on display.
+   *
+   * @param {number} entry
+   */
+  chooseEntry(entry) {
+    this.set("entry", entry);
+    const { word, meaning, steps } = this.scene.audit_entries[entry];
+    this.setTrail({ target: word, question: meaning, steps, alternatives: steps.length - 1 });
+    const index = this.stations[0].nodes[0];
+    if (index !== undefined) this.set("selected", { kind: "node", index });
+  }
+
+  /**
+   * Display an audit entry.
+   *
+   * @param {number} entry
+   */
+  showEntry(entry) {
+    this.chooseEntry(entry);
+    this.#show("finding");
+  }
+
+  /**
+   * @param {number} node
+   * @returns {number} index of the compiled region that a node runs, -1 for an eager node
+   */
+  compiledRegionOf(node) {
+    return this.scene.compiled_regions.findIndex(({ nodes }) => nodes.includes(node));
+  }
+
+  /**
+   * Choose a finding and select its first node, in whatever view is on display.
+   *
+   * @param {number} finding
+   */
+  chooseFinding(finding) {
+    this.set("entry", -1);
+    this.set("finding", finding);
+    const node = this.scene.findings[finding].nodes[0];
+    if (node !== undefined) this.set("selected", { kind: "node", index: node });
+  }
+
+  nextFinding() {
+    const count = this.scene.findings.length;
+    if (count) this.chooseFinding((this.finding + 1) % count);
+  }
+}
+
+/**
+ * Return the region to display first: one with a finding, or else one whose recomputation differs,
+ * or else any that was recomputed.
+ *
+ * @param {import("./types.js").Scene} scene
+ * @returns {number} -1 without regions
+ */
+function initialRegion(scene) {
+  const found = scene.findings.find((finding) => finding.region >= 0);
+  if (found) return found.region;
+  const differs = scene.diffs.find((row) => row.status !== "same" && row.status !== "not_rerun");
+  const any = differs ?? scene.diffs[0];
+  return any ? any.region : scene.regions.length - 1;
+}

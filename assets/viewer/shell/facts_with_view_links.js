@@ -1,0 +1,22 @@
+// @ts-check
+/** Sentences that hold whether or not anything is wrong, each with the view that shows it. */
+
+import { icon } from "../canvas/glyph_shapes.js";
+import { button, h } from "../dom.js";
+
+/**
+ * @param {import("../shared_view_state.js").Store} store
+ * @returns {HTMLElement[]}
+ */
+export function factRows(store) {
+  return store.scene.facts.map(({ text, view, good }) =>
+    h(
+      "div",
+      "agv-fact",
+      h("span", good ? "agv-saved" : "agv-mutation", icon(good ? "check" : "findings")),
+      store.hasView(view)
+        ? button(text, "agv-link", () => store.set("view", view))
+        : h("span", "", text),
+    ),
+  );
+}

@@ -1,0 +1,95 @@
+// @ts-check
+/** The bytes that saved tensors of two executions hold, on one scale, with one turn. */
+
+import { startDrawing } from "../../canvas/chart_parts.js";
+import { mix } from "../../canvas/theme.js";
+import { write } from "../../canvas/text_fitted_to_width.js";
+import { heldCurve } from "../../scene/curve_of_bytes_held.js";
+import { formatBytes } from "../../scene/format_numbers_and_names.js";
+
+/** @typedef {import("./difference_of_two_executions.js").Side} Side */
+/** @typedef {[share: number, nbytes: number]} Point */
+
+const TOP = 20;
+const BOTTOM = 20;
+const COLORS = /** @type {const} */ (["text2", "saved"]);
+
+/**
+ * Return the bytes that a side holds from its first save to the end of its backward. Events are equally far
+ * apart; the turn is in the middle, so that forward and backward of both sides lie on each other.
+ *
+ * @param {Side} side
+ * @returns {Point[]}
+ */
+export function heldPoints({ scene, fold: at }) {
+  const fold = scene.folds[at];
+  if (!fold) return [];
+  const { start_ns, turn_ns, end_ns } = fold;
+  const turn = turn_ns < 0 ? end_ns : turn_ns;
+  const { times, held } = heldCurve(scene.counted_storages);
+  const inside = times.flatMap((time, i) => (start_ns <= time && time <= end_ns ? [i] : []));
+  const before = inside.filter((i) => times[i] <= turn).length;
+  const after = inside.length - before;
+  return inside.map((i, n) => [
+    n < before ? (0.5 * n) / Math.max(1, before) : 0.5 + (0.5 * (n - before)) / Math.max(1, after),
+    held[i],
+  ]);
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {import("../../canvas/theme.js").Palette} palette
+ * @param {Point[][]} curves one that is dashed, one that is solid
+ * @param {number} [turn] share of the width at which backward begins, -1 for no words
+ */
+export function paintHeld(canvas, palette, curves, turn = 0.5) {
+  const drawing = startDrawing(canvas, palette);
+  if (!drawing) return;
+  const { pen, width, height } = drawing;
+  const { ctx } = pen;
+  const peaks = curves.map((points) => Math.max(0, ...points.map(([, nbytes]) => nbytes)));
+  const most = Math.max(1, ...peaks);
+  const bottom = height - BOTTOM;
+  const x = (/** @type {number} */ share) => 1 + share * (width - 2);
+  const y = (/** @type {number} */ nbytes) => bottom - (nbytes / most) * (bottom - TOP);
+  ctx.fillStyle = palette.line;
+  ctx.fillRect(0, bottom, width, 1);
+  if (turn >= 0) {
+    ctx.fillRect(x(turn), TOP - 6, 1, bottom - TOP + 6);
+    const small = { size: 10, color: palette.text2 };
+    write(pen, "forward", x(0) + 2, height - 9, small);
+    write(pen, "backward", x(turn) + 5, height - 9, { ...small, color: palette.backward });
+  }
+  curves.forEach((points, place) => {
+    const color = palette[COLORS[place]];
+    ctx.strokeStyle = color;
+    ctx.lineWidth = place ? 1.8 : 1.4;
+    ctx.setLineDash(place ? [] : [4, 3]);
+    ctx.beginPath();
+    ctx.moveTo(x(0), bottom);
+    let held = 0;
+    for (const [share, nbytes] of points) {
+      ctx.lineTo(x(share), y(held));
+      ctx.lineTo(x(share), y((held = nbytes)));
+    }
+    ctx.lineTo(x(1), y(held));
+    ctx.stroke();
+    if (place) {
+      ctx.lineTo(x(1), bottom);
+      ctx.fillStyle = mix(color, palette.surface, 0.14);
+      ctx.globalCompositeOperation = "destination-over";
+      ctx.fill();
+      ctx.globalCompositeOperation = "source-over";
+    }
+    ctx.setLineDash([]);
+    const [at] = points.find(([, nbytes]) => nbytes === peaks[place]) ?? [0];
+    const left = at > 0.6;
+    if (!points.length || (place && peaks[0] === peaks[1])) return;
+    write(pen, formatBytes(peaks[place]), x(at) + (left ? -5 : 5), y(peaks[place]) - 8, {
+      size: 10.5,
+      weight: 600,
+      color,
+      align: left ? "right" : "left",
+    });
+  });
+}

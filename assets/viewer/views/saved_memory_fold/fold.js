@@ -1,0 +1,285 @@
+// @ts-check
+/** The view of the fold: source lines, the fold itself, and what fills the memory in words. */
+
+import { startDrawing } from "../../canvas/chart_parts.js";
+import { hostTheme } from "../../canvas/theme.js";
+import { button, claim, h, listen } from "../../dom.js";
+import { formatBytes } from "../../scene/format_numbers_and_names.js";
+import { kindColors, largestFold } from "../../scene/ribbon_bytes_and_colors.js";
+import { workAt } from "../../scene/animated_replay.js";
+import { makeNotices } from "../../shell/recording_notices.js";
+import { placeTooltip } from "../../shell/place_tooltip.js";
+import { makeAnswer, ribbonLines } from "./what_fills_memory.js";
+import { Budget } from "./memory_budget.js";
+import { RibbonLayer } from "./ribbon_layer.js";
+import { areaOf, paintFold } from "./paint_fold.js";
+import { extentAt } from "./ribbon_shape.js";
+import { makeSourceHeat } from "./source_lines_with_bytes.js";
+
+/** @typedef {import("./ribbon_shape.js").Ribbon} Ribbon */
+
+export class Fold {
+  /**
+   * @param {import("../../shared_view_state.js").Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
+    this.store = store;
+    this.palette = palette;
+    this.at = largestFold(store.scene);
+    /** @type {Ribbon | null} */
+    this.hovered = null;
+    /** @type {Ribbon | null} under the keys */
+    this.chosen = null;
+    /** @type {Budget | null} */
+    this.budget = null;
+    /** @type {string} of the kind that is lit, "" for all */
+    this.kind = "";
+    this.canvas = h("canvas", {
+      class: "agv-chart-canvas",
+      attrs: { role: "img", "aria-label": "The fold; the list beside it has its sums" },
+    });
+    this.tooltip = h("div", "agv-tooltip agv-float");
+    this.tooltip.hidden = true;
+    this.spoken = h("div", { class: "agv-visually-hidden", attrs: { "aria-live": "polite" } });
+    this.stage = h(
+      "div",
+      {
+        class: "agv-fold-canvas",
+        attrs: { role: "group", tabindex: "0", "aria-label": "Ribbons of saved tensors" },
+      },
+      this.canvas,
+      this.tooltip,
+    );
+    this.answer = h("aside", {
+      class: "agv-fold-answer",
+      attrs: { tabindex: 0, "aria-label": "What fills the memory" },
+    });
+    this.heat = makeSourceHeat(store, this.at);
+    this.title = h("b", "agv-grow");
+    const grow = () => store.grow?.();
+    const open = button("Open the viewer of this step", "agv-button", grow, "Open");
+    const head = h("div", "agv-fold-title agv-title-line", this.title, open);
+    this.element = h(
+      "div",
+      "agv-fold",
+      this.heat.element,
+      h(
+        "div",
+        "agv-fold-middle",
+        makeNotices(store),
+        head,
+        this.#choice(),
+        this.stage,
+        this.spoken,
+      ),
+      this.answer,
+    );
+    listen(this.stage, "pointermove", (event) => this.#hover(event));
+    listen(this.stage, "pointerleave", () => this.#leave());
+    listen(this.stage, "click", () => this.#select(this.hovered));
+    listen(this.stage, "keydown", (event) => this.#press(event));
+    this.resizer = new ResizeObserver(() => this.draw());
+    this.resizer.observe(this.stage);
+    store.subscribe(["matches", "selected", "view", "plan"], () => this.draw());
+    store.subscribe(["time"], () => this.#play());
+    store.subscribe(["step"], () => {
+      const own = store.scene.folds.find(({ step, drawn }) => drawn && step === store.step);
+      if (own) this.show(own.index);
+    });
+    this.layer = new RibbonLayer();
+    this.show(this.at);
+  }
+
+  destroy() {
+    this.resizer.disconnect();
+  }
+
+  /** @returns {import("../../types.js").SceneFold} */
+  get fold() {
+    return this.store.scene.folds[this.at];
+  }
+
+  /** @returns {HTMLElement | false} buttons of all folds, if there are several */
+  #choice() {
+    const folds = [...this.store.scene.folds];
+    if (folds.length < 2) return false;
+    const most = Math.max(...folds.map(({ peak_nbytes }) => peak_nbytes), 1);
+    const broken = new Set();
+    for (const { fold, state } of this.store.scene.ribbons) {
+      if (state === "kept" || state === "broken") broken.add(fold);
+    }
+    const entries = folds.map(({ index, label, peak_nbytes, shared_nbytes, drawn, step }) => {
+      const number = this.store.scene.steps[step]?.number;
+      const name = number === undefined ? label : `step ${number} · ${label}`;
+      const bar = h("span", `agv-fold-size ${broken.has(index) ? "agv-fold-harm" : ""}`);
+      bar.style.width = `${Math.max(3, (100 * peak_nbytes) / most)}%`;
+      const shared = shared_nbytes ? ` + ${formatBytes(shared_nbytes)} shared` : "";
+      const size = h("span", "agv-muted", `${formatBytes(peak_nbytes)} at peak${shared}`);
+      const show = () => this.show(index);
+      const entry = button(`Show ${name}`, "agv-fold-entry", show, h("span", "", name), size, bar);
+      entry.disabled = !drawn;
+      return entry;
+    });
+    this.entries = entries;
+    return h(
+      "div",
+      { class: "agv-fold-entries", attrs: { role: "group", "aria-label": "Backwards" } },
+      ...entries,
+    );
+  }
+
+  /** @param {number} at index of the fold to show */
+  show(at) {
+    if (at !== this.at) {
+      const heat = makeSourceHeat(this.store, at);
+      this.heat.element.replaceWith(heat.element);
+      this.heat = heat;
+    }
+    this.at = at;
+    this.chosen = this.hovered = null;
+    this.ribbons = this.store.scene.ribbons.filter(({ fold }) => fold === at);
+    this.entries?.forEach((entry, index) => {
+      entry.setAttribute("aria-pressed", String(index === at));
+      const row = entry.parentElement;
+      if (row && index === at) row.scrollTop = entry.offsetTop - 6;
+    });
+    const { findings } = this.store.scene;
+    this.title.textContent = findings.length ? findings[0].title : this.fold.sentence;
+    const light = (/** @type {string} */ kind) => {
+      this.kind = this.kind === kind ? "" : kind;
+      this.draw();
+      return this.kind === kind;
+    };
+    const parts = makeAnswer(this.store, this.fold, this.ribbons, light);
+    const { budget_plans: plans, folds } = this.store.scene;
+    // The plans are of the whole recording.
+    if (plans.length && folds.length === 1) {
+      this.budget ??= new Budget(this.store, this.palette);
+      parts.splice(-1, 0, this.budget.element);
+    }
+    this.answer.replaceChildren(...parts);
+    this.draw();
+  }
+
+  /** @returns {Set<Ribbon>} that stand out */
+  get lit() {
+    const { selected, related, matches, scene } = this.store;
+    const found = (this.ribbons ?? []).filter((ribbon) => {
+      if (this.kind) return ribbon.kind === this.kind;
+      if (matches) return matches.has(ribbon.node);
+      if (selected?.kind !== "storage") return false;
+      const { storage_id: id } = scene.storages[selected.index];
+      return ribbon.members.some((at) => scene.counted_storages[at].storage_id === id);
+    });
+    return new Set(related ? found : []);
+  }
+
+  /** Draw what depends on the time; once the view is on display, everything is drawn. */
+  #play() {
+    const drawing = startDrawing(this.canvas, this.palette());
+    if (!drawing) return;
+    this.paint(drawing);
+    this.heat.play();
+    this.budget?.draw();
+  }
+
+  draw() {
+    const drawing = startDrawing(this.canvas, this.palette());
+    if (drawing) this.paint(drawing);
+    this.heat.paint(kindColors(this.store.scene, hostTheme()));
+    this.heat.play();
+    this.budget?.draw();
+    for (const swatch of this.element.querySelectorAll("[data-kind]")) {
+      const { kind } = /** @type {HTMLElement} */ (swatch).dataset;
+      const colors = kindColors(this.store.scene, hostTheme());
+      /** @type {HTMLElement} */ (swatch).style.background = colors[kind ?? ""];
+    }
+  }
+
+  /** @param {import("../../canvas/chart_parts.js").Drawing} drawing */
+  paint(drawing) {
+    paintFold(drawing, {
+      scene: this.store.scene,
+      fold: this.fold,
+      ribbons: this.ribbons ?? [],
+      time: this.store.time,
+      work: this.store.time === null ? -1 : workAt(this.store.sceneIndex, this.store.time),
+      hovered: this.hovered ?? this.chosen,
+      lit: this.lit,
+      planned: this.store.scene.budget_plans[this.store.plan]?.modules ?? [],
+      theme: hostTheme(),
+      layer: drawing.pen.ctx.canvas === this.canvas ? this.layer : undefined,
+    });
+  }
+
+  /** @param {PointerEvent} event */
+  #hover(event) {
+    const { left, top } = this.stage.getBoundingClientRect();
+    const [x, y] = [event.clientX - left, event.clientY - top];
+    const area = areaOf(this.stage.clientWidth, this.stage.clientHeight);
+    const found = (this.ribbons ?? []).findLast((ribbon) => {
+      const extent = extentAt(area, ribbon, y);
+      return extent && extent[0] <= x && x < Math.max(extent[1], extent[0] + 1.5);
+    });
+    if (found !== this.hovered) {
+      this.hovered = found ?? null;
+      this.draw();
+    }
+    this.tooltip.hidden = !found;
+    if (!found) return;
+    this.tooltip.replaceChildren(
+      ...ribbonLines(this.store, found).map((text, at) => h("div", at ? "" : "agv-strong", text)),
+    );
+    placeTooltip(this.tooltip, x, y, this.stage.clientWidth, this.stage.clientHeight);
+  }
+
+  #leave() {
+    this.tooltip.hidden = true;
+    if (!this.hovered) return;
+    this.hovered = null;
+    this.draw();
+  }
+
+  /** @param {Ribbon | null} ribbon */
+  #select(ribbon) {
+    const { scene, sceneIndex } = this.store;
+    const storage = scene.counted_storages[ribbon?.members[0] ?? -1];
+    const index = storage && sceneIndex.storageOf.get(storage.storage_id);
+    this.store.set("selected", index === undefined ? null : { kind: "storage", index });
+    const old = this.answer.querySelector(".agv-fold-card");
+    if (!ribbon) return old?.replaceChildren();
+    const lines = ribbonLines(this.store, ribbon).map((text, at) =>
+      h("div", at ? "agv-text" : "agv-strong", text),
+    );
+    const show = () => index !== undefined && this.store.reveal({ kind: "storage", index });
+    const graph = () => this.store.reveal({ kind: "node", index: ribbon.node });
+    const line = () => this.store.showLine(ribbon.filename, ribbon.lineno);
+    old?.replaceChildren(
+      ...lines,
+      h(
+        "div",
+        "agv-buttons",
+        index !== undefined && button("Show its lifeline", "agv-link", show),
+        ribbon.node >= 0 && button("Show in the graph", "agv-link", graph),
+        ribbon.lineno > 0 && button("Open the source line", "agv-link", line),
+      ),
+    );
+  }
+
+  /** @param {KeyboardEvent} event */
+  #press(event) {
+    const ribbons = this.ribbons ?? [];
+    const at = this.chosen ? ribbons.indexOf(this.chosen) : -1;
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step) {
+      claim(event);
+      this.chosen = ribbons[Math.max(0, Math.min(ribbons.length - 1, at + step))];
+      this.spoken.textContent = ribbonLines(this.store, this.chosen).join(". ");
+      this.draw();
+    } else if (event.key === "Enter" && this.chosen) {
+      claim(event);
+      this.#select(this.chosen);
+    }
+  }
+}

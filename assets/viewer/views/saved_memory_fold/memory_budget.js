@@ -1,0 +1,182 @@
+// @ts-check
+/** The budget: the peak that the reader wants, and what to checkpoint for it, as predicted. */
+
+import { startDrawing } from "../../canvas/chart_parts.js";
+import { write } from "../../canvas/text_fitted_to_width.js";
+import { copyButton } from "../../copy_button.js";
+import { h, listen, section } from "../../dom.js";
+import {
+  formatBytes,
+  formatDuration,
+  formatPlace,
+  plural,
+} from "../../scene/format_numbers_and_names.js";
+
+/** @typedef {import("../../types.js").SceneBudgetPlan} Plan */
+
+const PAD = { left: 42, right: 12, top: 10, bottom: 16 };
+
+export class Budget {
+  /**
+   * @param {import("../../shared_view_state.js").Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
+    this.store = store;
+    this.palette = palette;
+    const { budget_plans: plans, summary } = store.scene;
+    this.plans = [...plans];
+    this.peak = summary.peak_nbytes;
+    this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { "aria-hidden": "true" } });
+    this.input = h("input", {
+      class: "agv-budget-range",
+      attrs: { type: "range", min: 0, max: plans.length, step: 1, "aria-label": "Budget" },
+    });
+    this.input.value = "0";
+    this.text = h("div", { class: "agv-text", attrs: { "aria-live": "polite" } });
+    this.patch = h("div");
+    const chart = h("div", "agv-budget-chart", this.canvas);
+    this.element = section(
+      "Budget",
+      "drag the peak down",
+      chart,
+      this.input,
+      this.text,
+      this.patch,
+    );
+    this.element.hidden = !plans.length;
+    listen(this.input, "input", () => store.set("plan", Number(this.input.value) - 1));
+    const drag = (/** @type {PointerEvent} */ event) => {
+      if (event.buttons) store.set("plan", this.#nearest(event.offsetX));
+    };
+    listen(chart, "pointerdown", (event) => {
+      chart.setPointerCapture(event.pointerId);
+      drag(event);
+    });
+    listen(chart, "pointermove", drag);
+    store.subscribe(["plan"], () => this.#fill());
+    this.#fill();
+  }
+
+  /** @returns {{peak: number, again: number}[]} of the step as it is, and of each plan */
+  get #points() {
+    const plans = this.plans.map((each) => ({
+      peak: each.peak_nbytes,
+      again: each.recomputed_nbytes,
+    }));
+    return [{ peak: this.peak, again: 0 }, ...plans];
+  }
+
+  /**
+   * @param {number} share of the peak
+   * @returns {number}
+   */
+  #x(share) {
+    const width = this.canvas.clientWidth - PAD.left - PAD.right;
+    return PAD.left + (1 - share) * width;
+  }
+
+  /**
+   * @param {number} x
+   * @returns {number} the plan whose peak is nearest, -1 for none
+   */
+  #nearest(x) {
+    const distances = this.#points.map(({ peak }) => Math.abs(this.#x(peak / this.peak) - x));
+    return distances.indexOf(Math.min(...distances)) - 1;
+  }
+
+  #fill() {
+    const { plan: at, scene } = this.store;
+    this.input.value = String(at + 1);
+    const plan = this.plans[at];
+    this.input.setAttribute("aria-valuetext", formatBytes(plan ? plan.peak_nbytes : this.peak));
+    this.text.replaceChildren(...(plan ? sentence(plan) : [asItIs(this.plans, this.peak)]));
+    this.patch.replaceChildren(...(plan ? patchOf(plan, scene.steps.length) : []));
+    this.draw();
+  }
+
+  draw() {
+    const drawing = startDrawing(this.canvas, this.palette());
+    if (!drawing || !this.plans.length) return;
+    const { pen, height } = drawing;
+    const { ctx, palette } = pen;
+    const points = this.#points;
+    const most = Math.max(...points.map(({ again }) => again), 1);
+    const bottom = height - PAD.bottom;
+    const y = (/** @type {number} */ again) => bottom - (again / most) * (bottom - PAD.top);
+    const small = { size: 9.5, color: palette.text2 };
+    ctx.fillStyle = palette.line;
+    ctx.fillRect(PAD.left, bottom, this.#x(0) - PAD.left, 1);
+    write(pen, formatBytes(most), PAD.left - 5, PAD.top, { ...small, align: "right" });
+    write(pen, "again", PAD.left - 5, PAD.top + 11, { ...small, align: "right" });
+    write(pen, formatBytes(this.peak), PAD.left, bottom + 9, small);
+    write(pen, "0 B held", this.#x(0), bottom + 9, { ...small, align: "right" });
+    ctx.strokeStyle = palette.recompute;
+    ctx.lineWidth = 1.6;
+    ctx.beginPath();
+    for (const { peak, again } of points) ctx.lineTo(this.#x(peak / this.peak), y(again));
+    ctx.stroke();
+    points.forEach(({ peak, again }, index) => {
+      const on = index === this.store.plan + 1;
+      ctx.beginPath();
+      ctx.arc(this.#x(peak / this.peak), y(again), on ? 5 : 2.6, 0, 2 * Math.PI);
+      ctx.fillStyle = on ? palette.recompute : palette.surface;
+      ctx.fill();
+      ctx.stroke();
+    });
+  }
+}
+
+/**
+ * @param {Plan[]} plans
+ * @param {number} peak
+ * @returns {string}
+ */
+function asItIs(plans, peak) {
+  const least = plans.at(-1)?.peak_nbytes ?? peak;
+  return `${formatBytes(peak)} as it is; ${plural(plans.length, "plan")} down to ${formatBytes(least)}`;
+}
+
+/**
+ * @param {Plan} plan
+ * @returns {(HTMLElement | string)[]}
+ */
+function sentence({ peak_nbytes, recomputed_nbytes, modules, of }) {
+  const [first, last] = [modules[0], modules[modules.length - 1]];
+  const names = modules.length > 1 ? `${first} to ${last}` : first;
+  const some = modules.length < of ? `, ${modules.length} of ${of}` : "";
+  return [
+    h("b", "", `${formatBytes(peak_nbytes)} predicted`),
+    `: checkpoint ${names}${some}. ${formatBytes(recomputed_nbytes)} are computed again.`,
+  ];
+}
+
+/**
+ * Return the line to change, as a patch, and the time that it adds.
+ *
+ * @param {Plan} plan
+ * @param {number} steps recorded
+ * @returns {HTMLElement[]}
+ */
+function patchOf({ filename, lineno, before, after, added_ns, modules, of }, steps) {
+  const warm = steps > 1 ? "" : "; the time of one step is unreliable";
+  const time = h("p", "agv-muted", `about ${formatDuration(added_ns)} more in a step${warm}`);
+  if (!lineno) return [time];
+  const [old, replaced] = [before.trim(), after.trim()];
+  const only = modules.length < of ? `  # for ${modules[0]} to ${modules.at(-1)} only` : "";
+  const lines = [
+    [`- ${old}`, "agv-patch-old"],
+    [`+ ${replaced || "checkpoint(module, x, use_reentrant=False)"}`, "agv-patch-new"],
+    ...(only ? [[only, ""]] : []),
+  ];
+  return [
+    time,
+    h("div", "agv-muted agv-mono", formatPlace(filename, lineno)),
+    h(
+      "pre",
+      { class: "agv-patch", attrs: { tabindex: 0 } },
+      ...lines.map(([text, name]) => h("div", name, text)),
+    ),
+    copyButton("patch", lines.map(([text]) => text).join("\n")),
+  ];
+}

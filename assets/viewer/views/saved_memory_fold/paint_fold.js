@@ -1,0 +1,403 @@
+// @ts-check
+/** Paints the fold: the forward above, the ribbons of saved tensors, backward below. */
+
+import { clipped } from "../../canvas/chart_parts.js";
+import { paintGlyph } from "../../canvas/glyph_shapes.js";
+import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
+import { mix } from "../../canvas/theme.js";
+import { formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
+import { heldBytes, isStopped, kindColors } from "../../scene/ribbon_bytes_and_colors.js";
+import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.js";
+
+/** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
+/** @typedef {import("./ribbon_shape.js").Area} Area */
+/** @typedef {import("./ribbon_shape.js").Ribbon} Ribbon */
+
+/**
+ * @typedef {object} FoldPicture
+ * @property {import("../../types.js").Scene} scene
+ * @property {import("../../types.js").SceneFold} fold
+ * @property {Ribbon[]} ribbons of the fold
+ * @property {number | null} time
+ * @property {number} work node at work at that time, -1 without one
+ * @property {Ribbon | null} hovered
+ * @property {Set<Ribbon>} lit
+ * @property {string[]} planned modules that the budget on display would checkpoint
+ * @property {string} theme
+ * @property {import("./ribbon_layer.js").RibbonLayer} [layer] keeps the ribbons between pictures
+ */
+
+/** Legends of the picture; the longest that fits is drawn. */
+const HINTS = [
+  "a ribbon is a saved tensor: above when it is saved, in the middle its bytes, below when backward reads it",
+  "above: when it is saved · middle: bytes · below: when backward reads it",
+];
+const SIDE = 14;
+const BAR = 20;
+const SCALE = 100_000;
+/** Thinner ribbons have no outline, which would cover them. */
+const MIN_OUTLINED = 2.5;
+/** Ribbons with a thinner waist are paler. */
+const FULL = 1;
+
+/**
+ * @param {number} width
+ * @param {number} height
+ * @returns {Area} in which the ribbons are painted
+ */
+export function areaOf(width, height) {
+  const slim = height < 260;
+  const end = slim ? 14 : 26;
+  return {
+    left: SIDE,
+    right: width - SIDE,
+    top: (slim ? 4 : 22) + BAR,
+    bottom: height - end - BAR,
+  };
+}
+
+/**
+ * @param {import("../../canvas/chart_parts.js").Drawing} drawing
+ * @param {FoldPicture} picture
+ */
+export function paintFold({ pen, width, height }, picture) {
+  const { ctx, palette } = pen;
+  const { scene, fold, ribbons, time } = picture;
+  const area = areaOf(width, height);
+  const colors = kindColors(scene, picture.theme);
+  const some = picture.lit.size > 0;
+  const looks = ribbons.map((ribbon) => {
+    const share = time === null ? 1 : shareOf(scene, ribbon, time);
+    const faded = some && !picture.lit.has(ribbon);
+    return {
+      share: faded ? share * 0.25 : share,
+      failed: isStopped(scene),
+      planned: picture.planned.some((name) => `${ribbon.module}.`.startsWith(`${name}.`)),
+      hovered: ribbon === picture.hovered || (picture.work >= 0 && ribbon.node === picture.work),
+    };
+  });
+  const paintOne = (/** @type {Pen} */ on, /** @type {number} */ at) =>
+    paintRibbon(on, area, ribbons[at], colors[ribbons[at].kind] ?? palette.edge, looks[at]);
+  if (picture.layer) {
+    const state = {
+      common: `${fold.index} ${picture.theme} ${Object.values(palette).join()}`,
+      looks: looks.map(({ share, planned, hovered }) => `${share} ${planned} ${hovered}`),
+    };
+    picture.layer.paint({ pen, width, height }, area, ribbons, state, paintOne);
+  } else ribbons.forEach((_, at) => paintOne(pen, at));
+  paintBlocks(pen, area, picture, width);
+  paintOpenEnds(pen, area, ribbons, isStopped(scene));
+  paintWaists(pen, area, ribbons);
+  if (height >= 260) {
+    const forward = fold.turn_ns < 0 ? "forward, no backward" : "forward";
+    const title = `${forward} ${formatDuration(fold.forward_ns)} →`;
+    write(pen, title, SIDE, 11, { size: 11, weight: 600, color: palette.text2 });
+    const room = width - 2 * SIDE - widthOf(pen, title, 11, 600) - 16;
+    const hint = HINTS.find((text) => widthOf(pen, text, 11) <= room);
+    const style = { size: 11, color: palette.text2, align: /** @type {const} */ ("right") };
+    if (hint) write(pen, hint, width - SIDE, 11, style);
+    if (fold.turn_ns >= 0) {
+      write(pen, `← backward ${formatDuration(fold.backward_ns)}`, width - SIDE, height - 13, {
+        size: 11,
+        weight: 600,
+        color: palette.backward,
+        align: "right",
+      });
+    }
+  }
+  if (time !== null) paintNow(pen, area, picture, time);
+  ctx.globalAlpha = 1;
+}
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @param {Ribbon} ribbon
+ * @param {number} time
+ * @returns {number} share of a ribbon that is held, from 0 to 1
+ */
+function shareOf(scene, ribbon, time) {
+  if (ribbon.elsewhere) return ribbon.saved_ns <= time ? 1 : 0;
+  return heldBytes(scene, ribbon, time) / (ribbon.nbytes || 1);
+}
+
+/**
+ * @param {Pen} pen
+ * @param {Area} area
+ * @param {Ribbon} ribbon
+ * @param {string} hue
+ * @param {{share: number, hovered: boolean, planned: boolean, failed: boolean}} now
+ */
+function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }) {
+  const { ctx, palette } = pen;
+  const whole = { ...area, left: area.left - 1, right: area.right + 1 };
+  // Few bytes with a long time are no large area: at its ends, a ribbon is as wide as its time.
+  const bytes = Math.min(1, (xAt(area, ribbon.waist[1]) - xAt(area, ribbon.waist[0])) / FULL);
+  const strength = 0.1 + (hovered ? 0.9 : 0.78 * Math.max(0.15, bytes)) * share;
+  const fill = mix(hue, palette.surface, strength);
+  const paint = (/** @type {string} */ color) => {
+    ctx.fillStyle = color;
+    traceRibbon(ctx, area, ribbon);
+    ctx.fill();
+  };
+  const line = (/** @type {string} */ color, /** @type {number[]} */ dashes) => {
+    ctx.strokeStyle = color;
+    ctx.lineWidth = 1;
+    ctx.setLineDash(dashes);
+    traceRibbon(ctx, area, ribbon);
+    ctx.stroke();
+    ctx.setLineDash([]);
+  };
+  if (ribbon.elsewhere) {
+    paint(mix(hue, palette.surface, 0.06));
+    line(mix(hue, palette.surface, 0.7), [4, 3]);
+    return;
+  }
+  if (ribbon.recomputed || planned) {
+    const start = startOf(area, { ...ribbon, recomputed: 1 });
+    paint(mix(palette.recompute, palette.surface, 0.05));
+    clipped(pen, { ...whole, top: area.top, bottom: start }, () =>
+      line(mix(palette.recompute, palette.surface, 0.4), [3, 3]),
+    );
+    clipped(pen, { ...whole, top: start, bottom: area.bottom + 1 }, () => {
+      paint(fill);
+      line(palette.surface, []);
+    });
+    const [left, right] = extentAt(area, ribbon, start) ?? [0, 0];
+    ctx.fillStyle = palette.recompute;
+    ctx.fillRect(left, start - 1, Math.max(1, right - left - 0.5), 2);
+    return;
+  }
+  paint(fill);
+  if (ribbon.state === "broken") {
+    const from = ribbon.written < 0 ? area.top : writtenAt(area, ribbon);
+    clipped(pen, { ...whole, top: from, bottom: area.bottom + 1 }, () =>
+      paint(mix(palette.mutation, palette.surface, 0.75)),
+    );
+  }
+  const widths = [ribbon.top, ribbon.waist, ribbon.bottom].map(
+    ([from = 0, to = SCALE]) => to - from,
+  );
+  const isWide = xAt(area, Math.min(...widths)) - area.left > MIN_OUTLINED;
+  if (isWide || ribbon.waist[1] - ribbon.waist[0] > SCALE / 100) {
+    line(mix(palette.surface, hue, 0.85), []);
+  }
+  if (ribbon.state === "broken" && ribbon.written >= 0) {
+    const from = writtenAt(area, ribbon);
+    const [left, right] = extentAt(area, ribbon, from) ?? [0, 0];
+    ctx.fillStyle = palette.mutation;
+    ctx.fillRect(left, from - 1, Math.max(2, right - left), 2);
+    if (right - left > 16) {
+      paintGlyph(ctx, "pencil", (left + right) / 2, from - 9, 12, palette.mutation);
+    }
+    const [end = -1] = ribbon.bottom;
+    if (failed && end >= 0)
+      paintGlyph(
+        ctx,
+        "failed",
+        xAt(area, (end + ribbon.bottom[1]) / 2),
+        area.bottom,
+        14,
+        palette.mutation,
+      );
+  }
+  if (hovered) line(palette.text, []);
+}
+
+/**
+ * Paint the ends of ribbons that no backward read and that are still held: they have none.
+ *
+ * @param {Pen} pen
+ * @param {Area} area
+ * @param {Ribbon[]} ribbons
+ * @param {boolean} stopped whether backward did not get there
+ */
+function paintOpenEnds(pen, area, ribbons, stopped) {
+  const { ctx, palette } = pen;
+  if (stopped) return;
+  const kept = ribbons.filter(({ state }) => state === "kept");
+  for (const { waist } of kept) {
+    const left = xAt(area, waist[0]);
+    const width = Math.max(1.5, xAt(area, waist[1]) - left);
+    ctx.fillStyle = mix(palette.mutation, palette.surface, 0.22);
+    ctx.fillRect(left, area.bottom, width, BAR);
+    ctx.fillStyle = palette.mutation;
+    ctx.fillRect(left, area.bottom + BAR, width, 2.5);
+  }
+  const widest = kept.reduce(
+    (best, { waist }) => (waist[1] - waist[0] > best[1] - best[0] ? waist : best),
+    [0, 0],
+  );
+  const [left, right] = widest.map((position) => xAt(area, position));
+  const text = "no end: still held";
+  if (widthOf(pen, text, 10.5, 600) > right - left - 8) return;
+  write(pen, text, (left + right) / 2, area.bottom + BAR / 2, {
+    size: 10.5,
+    weight: 600,
+    color: palette.mutation,
+    align: "center",
+  });
+}
+
+/**
+ * Paint the bars of the blocks, above with the time of their forward, below with that of backward.
+ *
+ * @param {Pen} pen
+ * @param {Area} area
+ * @param {FoldPicture} picture
+ * @param {number} width
+ */
+function paintBlocks(pen, area, { ribbons, fold }, width) {
+  const { palette } = pen;
+  const short = shortNames(ribbons.map(({ block }) => block));
+  const bar = (
+    /** @type {Block} */ { block, line, extent: [from, to], ns },
+    /** @type {number} */ y,
+    /** @type {string} */ hue,
+  ) => {
+    const left = xAt(area, from);
+    const room = xAt(area, to) - left - 1;
+    if (room < 1) return;
+    pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
+    roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
+    pen.ctx.fill();
+    // Ops of no block have no time of their own: it is that since the save before.
+    const forms = block ? [`${block} · ${formatDuration(ns)}`, block, short(block)] : [line];
+    const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
+    if (text) {
+      const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
+      write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
+    }
+  };
+  for (const each of extents(ribbons, "top")) bar(each, area.top - BAR, palette.edge);
+  for (const each of extents(ribbons, "bottom")) bar(each, area.bottom + 2, palette.backward);
+  if (fold.turn_ns < 0) return;
+  const { ctx } = pen;
+  const x = Math.min(width - 3, area.right + 7);
+  ctx.strokeStyle = palette.text2;
+  ctx.lineWidth = 1.2;
+  ctx.setLineDash([3, 3]);
+  ctx.beginPath();
+  ctx.moveTo(area.right + 2, area.top - BAR / 2);
+  ctx.bezierCurveTo(x, area.top, x, area.top, x, area.top + 30);
+  ctx.lineTo(x, area.bottom - 30);
+  ctx.bezierCurveTo(x, area.bottom, x, area.bottom, area.right + 2, area.bottom + BAR / 2);
+  ctx.stroke();
+  ctx.setLineDash([]);
+}
+
+/** @typedef {{block: string, line: string, extent: [number, number], nbytes: number, again: number, ns: number}} Block */
+
+/**
+ * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines.
+ *
+ * @param {Ribbon[]} ribbons
+ * @param {"top" | "waist" | "bottom"} edge
+ * @returns {Block[]}
+ */
+function extents(ribbons, edge) {
+  const sorted = ribbons
+    .filter((ribbon) => ribbon[edge].length)
+    .sort((a, b) => a[edge][0] - b[edge][0]);
+  /** @type {Block[]} */
+  const found = [];
+  for (const ribbon of sorted) {
+    const { block, nbytes, recomputed, [edge]: extent } = ribbon;
+    const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
+    const line = block || !ribbon.lineno ? "" : `line ${ribbon.lineno}`;
+    let last = found.at(-1);
+    if (last?.block !== block || last.line !== line) {
+      const ends = /** @type {[number, number]} */ ([...extent]);
+      last = { block, line, extent: ends, nbytes: 0, again: 0, ns: 0 };
+      found.push(last);
+    }
+    last.extent[1] = Math.max(last.extent[1], extent[1]);
+    last.nbytes += nbytes;
+    last.again += recomputed ? nbytes : 0;
+    last.ns += ns;
+  }
+  return found;
+}
+
+/**
+ * Write on the waist of each block what the forward keeps, and below the turn what backward
+ * computes again.
+ *
+ * @param {Pen} pen
+ * @param {Area} area
+ * @param {Ribbon[]} ribbons
+ */
+function paintWaists(pen, area, ribbons) {
+  const { ctx, palette } = pen;
+  for (const { block, line, extent, nbytes, again } of extents(ribbons, "waist")) {
+    const name = block || line;
+    const [left, right] = extent.map((position) => xAt(area, position));
+    const label = (/** @type {string[]} */ sums, /** @type {number} */ share) => {
+      const y = area.top + (area.bottom - area.top) * share;
+      const forms = [...(name ? [`${name} · ${sums[0]}`] : []), ...sums];
+      const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
+      if (!text) return;
+      const width = widthOf(pen, text, 10.5, 600) + 12;
+      ctx.fillStyle = palette.surface;
+      roundRect(ctx, (left + right - width) / 2, y - 9, width, 18, 9);
+      ctx.fill();
+      const color = share > 0.5 ? palette.recompute : palette.text;
+      const center = /** @type {const} */ ("center");
+      write(pen, text, (left + right) / 2, y, { size: 10.5, weight: 600, color, align: center });
+    };
+    const bytes = formatBytes(again);
+    label([`${formatBytes(nbytes - again)} ${again ? "kept" : "saved"}`], 0.38);
+    if (again) label([`${bytes} recomputed`, `${bytes} again`], 0.6);
+  }
+}
+
+/**
+ * Mark the time in the forward or in backward, and write what is held then.
+ *
+ * @param {Pen} pen
+ * @param {Area} area
+ * @param {FoldPicture} picture
+ * @param {number} time
+ */
+function paintNow(pen, area, { scene, fold, ribbons, work }, time) {
+  const { ctx, palette } = pen;
+  const inBackward = fold.turn_ns >= 0 && time >= fold.turn_ns;
+  let at = inBackward ? SCALE : 0;
+  for (const { top, bottom, saved_ns, read_ns, recomputed } of ribbons) {
+    if (!inBackward && saved_ns <= time && !recomputed) at = Math.max(at, top[1]);
+    if (inBackward && bottom.length && read_ns <= time) at = Math.min(at, bottom[0]);
+  }
+  const x = xAt(area, at);
+  const y = inBackward ? area.bottom + 2 : area.top - 2;
+  const size = inBackward ? 7 : -7;
+  ctx.fillStyle = palette.path;
+  ctx.beginPath();
+  ctx.moveTo(x, y);
+  ctx.lineTo(x - 6, y + size * 1.4);
+  ctx.lineTo(x + 6, y + size * 1.4);
+  ctx.closePath();
+  ctx.fill();
+  const node = scene.nodes[work];
+  if (node && area.bottom - area.top > 150) {
+    const words = [inBackward ? node.name : node.op || node.name, node.module];
+    const text = words.filter(Boolean).join(" · ");
+    const half = widthOf(pen, text, 11, 600) / 2;
+    const room = inBackward ? area.right - 130 : area.right;
+    const center = Math.max(area.left + half + (inBackward ? 0 : 130), Math.min(room - half, x));
+    const at = inBackward ? area.bottom + BAR + 13 : area.top - BAR - 11;
+    write(pen, text, center, at, { size: 11, weight: 600, color: palette.path, align: "center" });
+  }
+  const held = ribbons.reduce((sum, ribbon) => sum + heldBytes(scene, ribbon, time), 0);
+  const text = `${formatBytes(held)} held now${scene.folds.length > 1 ? ", for this backward" : ""}`;
+  const width = widthOf(pen, text, 12, 700) + 20;
+  const left = Math.max(area.left, Math.min(area.right - width, x - width / 2));
+  const top = area.top + (area.bottom - area.top) * 0.56;
+  ctx.fillStyle = palette.text;
+  roundRect(ctx, left, top, width, 24, 6);
+  ctx.fill();
+  write(pen, text, left + width / 2, top + 12, {
+    size: 12,
+    weight: 700,
+    color: palette.surface,
+    align: "center",
+  });
+}

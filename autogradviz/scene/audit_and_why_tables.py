@@ -1,0 +1,352 @@
+"""Tables of the causes: the audit, and the answers to ``why`` that a report holds.
+
+A report has no Python behind it, so the answers are computed when it is written: those about all
+findings, the exception, nodes that failed or were not reached, and parameters, first those without
+a good gradient. Their number is bounded. A widget asks Python for the others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import asdict, replace
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from autogradviz.analysis.formatting import source_line
+from autogradviz.causes.audit import audit_entry
+from autogradviz.causes.why import ANOTHER_LINE, HOW, explain_targets
+from autogradviz.diagnose.evidence.evidence import Evidence
+from autogradviz.diagnose.rule import all_rules
+from autogradviz.events import (
+    BackwardStarted,
+    ErrorRaised,
+    GradAccumulated,
+    HookRan,
+    NodeSeen,
+    NodeStarted,
+    OptimizerStepped,
+    ParameterSeen,
+    RecomputeStarted,
+    RegionCutOff,
+    RegionEntered,
+    RequiresGradChanged,
+    StateChanged,
+    TensorSaved,
+    TensorUnpacked,
+    VersionBumped,
+    field_names,
+)
+from autogradviz.scene.finding_stories import MAX_STORIES, StoryBuilder
+from autogradviz.scene.schema import SceneAnswer, SceneAuditEntry, SceneCauseStep, SceneStory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autogradviz.analysis import Analysis, SourceLocation
+    from autogradviz.causes import AuditEntry, Explanation
+    from autogradviz.diagnose.fact import Fact
+    from autogradviz.diagnose.finding import Finding
+    from autogradviz.events import Event
+    from autogradviz.scene.finding_stories import Station
+    from autogradviz.scene.schema import Scene
+
+MAX_PARAMETERS: Final = 300
+"""Parameters whose answers are stored."""
+
+MAX_NODES: Final = 20
+"""Nodes whose answers are stored."""
+
+MAX_STEP_NODES: Final = 8
+
+MARKS: Final = {
+    "cut": (
+        "goes on with a value that depends on parameters, without its gradient",
+        "M1.5 8H6M10 8h4.5M6 4v8M10 4v8",
+    ),
+    "write": (
+        "writes memory that is read afterwards",
+        "M2.8 13.2l.8-3.3L10.7 2.8l2.5 2.5L6.1 12.4ZM9 4.5l2.5 2.5",
+    ),
+    "drop": ("discards gradients that no step has used", "M8 2v7M5 6l3 3 3-3M3 13.5h10"),
+    "mix": ("adds gradients of several losses or steps", "M3 2.5 8 8v5.5M13 2.5 8 8"),
+    "keep": (
+        "keeps tensors of earlier steps alive",
+        "M3.5 7.5h9v6h-9ZM5.5 7.5V5a2.5 2.5 0 0 1 5 0v2.5",
+    ),
+    "free": (
+        "needs a graph, or saved tensors, that were freed",
+        "M3.5 7.5h9v6h-9ZM5.5 7.5V4a2.5 2.5 0 0 1 5-.6",
+    ),
+    "change": (
+        "changes gradients: a hook, a custom Function, a factor",
+        "M3 5.5h10l-3-3M13 10.5H3l3 3",
+    ),
+    "value": ("may have given the first NaN or infinity", "M8 2 14.5 13.5h-13ZM8 6v3.5M8 11.4v.2"),
+    "diverge": (
+        "recomputes or compiles something else than the original",
+        "M8 13.5V8L3 2.5M8 8l5-5.5",
+    ),
+    "own": (
+        "makes a parameter that no optimizer has, or that no module has",
+        "M10.5 5a2.5 2.5 0 1 1-5 0 2.5 2.5 0 0 1 5 0ZM3 13.5c0-6 10-6 10 0",
+    ),
+    "order": (
+        "calls in another order than their effects need",
+        "M5 3v10l-2.5-2.5M11 13V3l2.5 2.5",
+    ),
+    "refuse": (
+        "raised an exception of PyTorch, or made its operand",
+        "M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0ZM5.7 5.7l4.6 4.6M10.3 5.7l-4.6 4.6",
+    ),
+    "cost": (
+        "takes time or memory that the step does not need",
+        "M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0ZM8 4.5V8l2.5 1.5",
+    ),
+    "other": ("does what a rule of another package looks for", "M3.5 8h.1M8 8h.1M12.4 8h.1"),
+}
+"""By mechanism, what a line with its mark does, and the mark."""
+
+_WORDS: Final = {
+    "cut": "no gradient",
+    "keep": "kept alive",
+    "free": "freed before",
+    "value": "not finite",
+    "diverge": "ran differently",
+    "own": "not trained",
+    "refuse": "raised",
+}
+"""Words for mechanisms whose names say little to those who have not read about them."""
+
+_TIMED: Final[tuple[type[Event], ...]] = (
+    BackwardStarted, ErrorRaised, GradAccumulated, HookRan, NodeStarted, OptimizerStepped,
+    RecomputeStarted, RegionCutOff, RegionEntered, RequiresGradChanged, StateChanged, TensorSaved,
+    TensorUnpacked, VersionBumped,
+)  # fmt: skip
+"""Kinds of events that steps refer to, apart from ops."""
+
+
+def with_causes(
+    scene: Scene, analysis: Analysis, facts: Sequence[Fact], findings: Sequence[Finding]
+) -> Scene:
+    """Return a scene with the tables of the causes.
+
+    Args:
+        scene: the view model of the recording.
+        analysis: the recording.
+        facts: those of its audit.
+        findings: those that the scene has.
+    """
+    steps = _Steps(scene, analysis)
+    entries = tuple(steps.audit_entry(audit_entry(fact, analysis)) for fact in facts)
+    questions = list(_questions(scene, analysis, findings))
+    answered = explain_targets(analysis, facts, (target for _, target in questions))
+    answers = tuple(
+        steps.answer(subject, found)
+        for (subject, _), found in zip(questions, answered, strict=True)
+    )
+    chosen = findings[:MAX_STORIES]
+    builder = StoryBuilder(analysis, chosen)
+    stories = [steps.story(at, builder.stations(finding)) for at, finding in enumerate(chosen)]
+    return replace(
+        scene,
+        summary=replace(scene.summary, audited=True, searched=_searched_kinds(analysis)),
+        stories=tuple(story for story in stories if story.steps),
+        cause_steps=tuple(steps.rows),
+        audit_entries=entries,
+        answers=answers,
+    )
+
+
+def _searched_kinds(analysis: Analysis) -> tuple[str, ...]:
+    """Return the slugs of the rules that apply to a recording and have what they need."""
+    evidence = Evidence(analysis)
+    rules = (each for each in all_rules() if each.applies(evidence))
+    return tuple(sorted({slug for each in rules for slug in each.slugs}))
+
+
+def answer_question(
+    scene: Scene, analysis: Analysis, facts: Sequence[Fact], subject: str
+) -> dict[str, Any]:
+    """Return why something in the viewer is as it is, with the steps in place.
+
+    Args:
+        scene: the view model of the recording.
+        analysis: the recording.
+        facts: those of its audit.
+        subject: as in ``SceneAnswer``.
+    """
+    kind, _, name = subject.partition(" ")
+    target = scene.nodes[int(name)].node_id if kind == "node" else name
+    steps = _Steps(scene, analysis)
+    [found] = explain_targets(analysis, facts, [target])
+    row = asdict(steps.answer(subject, found))
+    return {**row, "steps": [asdict(steps.rows[at]) for at in row["steps"]]}
+
+
+def _questions(
+    scene: Scene, analysis: Analysis, findings: Sequence[Finding]
+) -> Iterator[tuple[str, object]]:
+    """Yield the subjects of the stored answers, and the arguments of ``why``."""
+    for at, finding in enumerate(findings):
+        yield f"finding {at}", finding
+    if analysis.error is not None:
+        yield "error", "error"
+    concerned = {node for finding in scene.findings for node in finding.nodes}
+    failed = [n.index for n in scene.nodes if n.state == "failed" or n.error]
+    unreached = (n.index for n in scene.nodes if n.state == "not_run")
+    chosen = dict.fromkeys([*failed, *sorted(concerned), *islice(unreached, MAX_NODES)])
+    described = set(analysis.log.column(NodeSeen, "node_id"))  # not all are in damaged files
+    for index in islice(chosen, MAX_NODES):
+        if scene.nodes[index].node_id in described:
+            yield f"node {index}", scene.nodes[index].node_id
+    good = {badge.name for badge in scene.parameter_badges if badge.grad == "ok"}
+    rows = analysis.log.fields(ParameterSeen, "tensor_id", "buffer")
+    buffers = {tensor_id for tensor_id, buffer in rows if buffer}
+    names = [names[0] for each, names in analysis.parameters.items() if each not in buffers]
+    for name in sorted(dict.fromkeys(names), key=good.__contains__)[:MAX_PARAMETERS]:
+        yield f"parameter {name}", name
+
+
+class _Steps:
+    """Rows of steps, each stored once, and the rows that refer to them."""
+
+    def __init__(self, scene: Scene, analysis: Analysis) -> None:
+        self.rows: list[SceneCauseStep] = []
+        self._scene = scene
+        self._analysis = analysis
+        self._numbers: dict[object, int] = {}
+        self._events: dict[int, Event | None] = {}
+
+    def audit_entry(self, entry: AuditEntry) -> SceneAuditEntry:
+        """Return the row of an entry of the audit."""
+        meaning, glyph = MARKS[entry.mechanism]
+        return SceneAuditEntry(
+            mechanism=entry.mechanism,
+            word=_WORDS.get(entry.mechanism, entry.mechanism),
+            meaning=meaning,
+            glyph=glyph,
+            steps=(
+                self._number(entry.effect, entry.location, entry.events),
+                *(self._number(ANOTHER_LINE, each, ()) for each in entry.others),
+            ),
+            confidence=entry.confidence,
+            explanation=entry.explanation,
+            fix=entry.fix,
+        )
+
+    def answer(self, subject: str, found: Explanation) -> SceneAnswer:
+        """Return the row of an answer."""
+        return SceneAnswer(
+            subject=subject,
+            target=found.target,
+            question=found.question,
+            ordinary=found.question == HOW or subject.startswith("node "),
+            steps=tuple(
+                self._number(each.text, each.location, each.events)
+                for each in (*found.steps, *found.alternatives)
+            ),
+            alternatives=len(found.alternatives),
+            to_record=found.to_record,
+        )
+
+    def story(self, finding: int, stations: Sequence[Station]) -> SceneStory:
+        """Return the row of a finding's story."""
+        rows = tuple(
+            self._number(text, location, () if seq is None else (seq,))
+            for text, location, seq in stations
+        )
+        return SceneStory(finding=finding, steps=rows)
+
+    def _number(self, text: str, location: SourceLocation | None, events: tuple[int, ...]) -> int:
+        """Return the number of a step, which is stored if it is a new one."""
+        key = text, location, events
+        if key not in self._numbers:
+            self._numbers[key] = len(self.rows)
+            filename, lineno, line = source_line(location)
+            nodes = self._nodes(filename, lineno, events)
+            times = [*filter(None, map(self._time_of, events))]
+            times += [self._scene.nodes[node].born_ns for node in nodes[:1]]
+            self.rows.append(
+                SceneCauseStep(
+                    text=text,
+                    filename=filename,
+                    lineno=lineno,
+                    line=line,
+                    nodes=nodes,
+                    time_ns=times[0] if times else -1,
+                )
+            )
+        return self._numbers[key]
+
+    def _nodes(self, filename: str, lineno: int, events: tuple[int, ...]) -> tuple[int, ...]:
+        found = [node for seq in events for node in self._nodes_of_event(seq)]
+        found = found or (self._nodes_of_line[filename, lineno] if lineno else [])
+        found = found or [node for seq in events for node in self._nodes_read(seq)]
+        return tuple(islice(dict.fromkeys(found), MAX_STEP_NODES))
+
+    def _nodes_of_event(self, seq: int) -> Sequence[int]:
+        """Return the drawn nodes of an event: that of an op, or those of a parameter."""
+        event = self._event(seq)
+        if isinstance(event, GradAccumulated):
+            name = self._analysis.parameters.get(event.tensor_id, ("",))[0]
+            return self._nodes_of_parameter[name]
+        node_id = getattr(event, "node_id", None)
+        index = self._node_of_op.get(seq) if node_id is None else self._index_of.get(node_id)
+        return [] if index is None else [index]
+
+    def _nodes_read(self, seq: int) -> Sequence[int]:
+        """Return the drawn nodes whose results an op read: where a cut ends the gradient path."""
+        op = self._analysis.op_at(seq)
+        storages = [each.storage_id for each in op.inputs] if op else []
+        made = [self._analysis.creators.get(-1 if each is None else each) for each in storages]
+        found = [self._node_of_op.get(each.seq) for each in made if each is not None]
+        return [index for index in found if index is not None]
+
+    def _time_of(self, seq: int) -> int | None:
+        event = self._event(seq) or self._analysis.op_at(seq)
+        return None if event is None else event.time_ns
+
+    def _event(self, seq: int) -> Event | None:
+        """Return the event of a number, if it is of a kind that steps refer to."""
+        if seq not in self._events:
+            self._events[seq] = self._find_event(seq)
+        return self._events[seq]
+
+    def _find_event(self, seq: int) -> Event | None:
+        for kind, seqs in self._sequence_numbers:
+            at = bisect_left(seqs, seq)
+            if at < len(seqs) and seqs[at] == seq:
+                values = (column[at] for column in self._analysis.log.columns(kind))
+                return kind(**dict(zip(field_names(kind), values, strict=True)))
+        return None
+
+    @cached_property
+    def _sequence_numbers(self) -> list[tuple[type[Event], list[int]]]:
+        columns = ((kind, self._analysis.log.column(kind, "seq")) for kind in _TIMED)
+        return [(kind, seqs) for kind, seqs in columns if seqs]
+
+    @cached_property
+    def _index_of(self) -> dict[int, int]:
+        return {node.node_id: node.index for node in self._scene.nodes}
+
+    @cached_property
+    def _node_of_op(self) -> dict[int, int]:
+        nodes = self._analysis.graph.nodes
+        ops = ((nodes[node_id].op, index) for node_id, index in self._index_of.items())
+        return {op.seq: index for op, index in ops if op is not None}
+
+    @cached_property
+    def _nodes_of_line(self) -> dict[tuple[str, int], list[int]]:
+        found: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for node in self._scene.nodes:
+            found[node.filename, node.lineno].append(node.index)
+        return found
+
+    @cached_property
+    def _nodes_of_parameter(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for badge in self._scene.parameter_badges:
+            found[badge.name].append(badge.node)
+        return found

@@ -1,0 +1,128 @@
+"""Sentences about a recording that hold whether or not anything is wrong.
+
+The panel of the fold, the details of the recording and the page of a recording without findings
+show the same sentences, each with the view that has the evidence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from autogradviz.analysis.formatting import format_bytes, plural, short_location
+from autogradviz.diagnose.evidence.evidence import Evidence
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import cleared_gradients
+from autogradviz.events import GradAccumulated
+from autogradviz.scene.schema import SceneFact
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from autogradviz.analysis import Analysis
+    from autogradviz.analysis.types import Parameter
+    from autogradviz.scene.schema import SceneUnusedParameter
+
+
+def build_facts(
+    analysis: Analysis, unused: Collection[SceneUnusedParameter], blamed: Collection[int]
+) -> tuple[SceneFact, ...]:
+    """Return the sentences, the most general first."""
+    return (
+        *_gradients(analysis, unused),
+        *_writes(analysis, blamed),
+        *_memory(analysis),
+        *_recomputations(analysis),
+    )
+
+
+def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> Iterator[SceneFact]:
+    """Yield the number of parameters with a gradient, and of those with none, zeros or NaN."""
+    leaves: dict[int, Parameter] = {}
+    for node in analysis.graph.nodes.values():
+        leaf = node.parameter
+        if leaf is not None and leaf.name:
+            known = leaves.get(leaf.tensor.tensor_id)
+            if known is None or leaf.accumulated or not known.accumulated:
+                leaves[leaf.tensor.tensor_id] = leaf
+    idle = [each for each in unused if each.requires_grad]
+    count = len(leaves) + len(idle)
+    nodes = analysis.graph.nodes
+    if not count or not any(node.runs for node in nodes.values()):
+        return
+    # With older steps, the descriptions of nodes are gone that the kept steps use again.
+    if any(node_id not in nodes for node_id in analysis.log.column(GradAccumulated, "node_id")):
+        return
+    infinite = [each for each in leaves.values() if not each.finite]
+    got = [each for each in leaves.values() if each.finite and each.accumulated]
+    zero = [each for each in got if each.norm == 0]
+    none = count - len(infinite) - len(got)
+    cleared = _cleared_in_place(analysis, zero)
+    zero_count = len(zero) - sum(cleared.values())
+    words = f"{len(got) - zero_count:,} of {count:,} parameters got a gradient"
+    norms = [each.norm for each in got if each.norm]
+    if norms and len(norms) > 1:
+        words += f", norms {_norm(min(norms))} to {_norm(max(norms))}"
+    problems = [
+        f"{none:,} got none" if none else "",
+        f"{zero_count:,} got zeros" if zero_count else "",
+        f"{len(infinite):,} got NaN or infinity" if infinite else "",
+    ]
+    text = "; ".join([words, *filter(None, problems)])
+    yield SceneFact(text=text, view="graph", good=not any(problems))
+    for place, number in cleared.most_common(1):
+        line = f" at {place}" if place else ""
+        are = "is" if number == 1 else "are"
+        yield SceneFact(
+            text=f"{plural(number, 'gradient')} {are} zero now: cleared{line}",
+            view="graph",
+            good=True,
+        )
+
+
+def _norm(value: float) -> str:
+    return f"{value:.2g}"
+
+
+def _cleared_in_place(analysis: Analysis, zero: Collection[Parameter]) -> Counter[str]:
+    """Return the number of gradients that an op cleared last, by its line."""
+    cleared = cleared_gradients(Evidence(analysis)) if zero else {}
+    events = [cleared.get(leaf.tensor.tensor_id) for leaf in zero]
+    ops = [analysis.op_at(seq) for seq in events if seq is not None]
+    return Counter(short_location(op.location) if op and op.location else "" for op in ops)
+
+
+def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
+    """Yield the number of saved tensors that were written after their save."""
+    count = len(analysis.saved)
+    wrong = len({*blamed, *analysis.stale} & analysis.saved.keys())
+    if count:
+        yield SceneFact(
+            text=f"{wrong:,} of {count:,} saved tensors were written after the save",
+            view="tensors",
+            good=not wrong,
+        )
+
+
+def _memory(analysis: Analysis) -> Iterator[SceneFact]:
+    """Yield the bytes that are still held at the end."""
+    sizes = analysis.saved_memory.total()
+    if not sizes.saved or analysis.error is not None:
+        return
+    held = sizes.held + sizes.older
+    again = f" and {format_bytes(sizes.recomputed)} recomputed" if sizes.recomputed else ""
+    text = (
+        f"{format_bytes(held)} of saved tensors are still held at the end"
+        if held
+        else f"all saved tensors were released: {format_bytes(sizes.saved)} saved{again}"
+    )
+    yield SceneFact(text=text, view="tensors", good=not held)
+
+
+def _recomputations(analysis: Analysis) -> Iterator[SceneFact]:
+    """Yield the number of recomputations that ran the ops of their forward."""
+    runs = [run for region in analysis.regions for run in region.recomputations]
+    if not runs:
+        return
+    same = sum(run.first_difference is None for run in runs)
+    text = f"{same:,} of {len(runs):,} recomputations ran the same ops as the forward"
+    yield SceneFact(text=text, view="checkpoint", good=same == len(runs))

@@ -1,0 +1,108 @@
+"""Sentences that hold whether or not anything is wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import autogradviz
+from autogradviz.events import StepEnded
+
+
+def facts(trace):
+    return {fact.text: fact.good for fact in trace._scene.facts}
+
+
+def gradients(trace):
+    return next(text for text in facts(trace) if "got a gradient" in text)
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.aux = nn.Linear(3, 3), nn.Linear(3, 1), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x).tanh())
+
+
+def train(model, *, clear=None):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        model(torch.rand(2, 3)).sum().backward()
+        optimizer.step()
+        if clear is not None:
+            optimizer.zero_grad(set_to_none=clear)
+    return trace
+
+
+def test_parameters_without_a_gradient_are_counted_apart():
+    text = gradients(train(Heads()))
+    assert text.startswith("4 of 6 parameters got a gradient")
+    assert text.endswith("2 got none")
+
+
+def test_frozen_parameters_are_not_counted():
+    model = Heads()
+    model.aux.requires_grad_(requires_grad=False)
+    text = gradients(train(model))
+    assert text.startswith("4 of 4 parameters got a gradient")
+    assert "none" not in text
+
+
+def test_gradients_of_nodes_from_steps_that_are_gone_are_not_called_missing():
+    model = Heads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model, keep_steps=2) as trace:
+        for _ in range(3):
+            loss = model(torch.rand(2, 3)).sum()  # while the loss before keeps its nodes alive
+            loss.backward()
+            optimizer.step()
+    assert len(trace.log.of(StepEnded)) == 2
+    assert not [text for text in facts(trace) if text.startswith("0 of 6 parameters")]
+
+
+def test_gradients_that_were_cleared_in_place_are_not_called_zero():
+    found = facts(train(nn.Linear(3, 1), clear=False))
+    assert found["2 of 2 parameters got a gradient"]
+    [cleared] = [text for text in found if "are zero now" in text]
+    assert cleared.startswith("2 gradients are zero now: cleared at test_scene_sentences.py:")
+
+
+def test_gradients_that_are_zero_and_were_not_cleared_are_called_zero():
+    model = nn.Linear(3, 1)
+    with autogradviz.record(model) as trace:
+        (model(torch.rand(2, 3)) * 0).sum().backward()
+    assert gradients(trace) == "0 of 2 parameters got a gradient; 2 got zeros"
+
+
+def test_gradients_that_are_not_finite_are_counted_apart():
+    model = nn.Linear(3, 1)
+    with autogradviz.record(model) as trace:
+        (model(torch.rand(2, 3)) * float("inf")).sum().backward()
+    assert gradients(trace) == "0 of 2 parameters got a gradient; 2 got NaN or infinity"
+
+
+def test_writes_after_the_save_are_counted():
+    def step(x):
+        y = x.exp()
+        y.mul_(2)
+        y.sum().backward()
+
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        step(torch.rand(3, requires_grad=True))
+    [written] = [text for text in facts(trace) if "written" in text]
+    assert written == "1 of 2 saved tensors were written after the save"
+    assert not facts(trace)[written]
+
+
+def test_memory_and_recomputations_agree_with_the_recording():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    with autogradviz.record(model) as trace:
+        x = torch.rand(2, 3, requires_grad=True)
+        checkpoint(model, x, use_reentrant=False).sum().backward()
+    found = facts(trace)
+    assert found["1 of 1 recomputations ran the same ops as the forward"]
+    assert not any("still held" in text for text in found)

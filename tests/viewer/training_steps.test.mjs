@@ -1,0 +1,145 @@
+// Steps: what belongs to which, their peaks, and two of them compared.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { timeBound } from "../../assets/viewer/scene/graph_colorings.js";
+import { callCosts } from "../../assets/viewer/scene/source_line_costs.js";
+import {
+  isHeldAt,
+  peakIn,
+  stepAt,
+} from "../../assets/viewer/scene/training_steps.js";
+import { figuresOf } from "../../assets/viewer/shell/step_chooser.js";
+import { compareSteps } from "../../assets/viewer/views/compare/step_comparison_rows.js";
+
+const STEPS = [
+  { number: 3, start_ns: 0, end_ns: 10 },
+  { number: 4, start_ns: 10, end_ns: 20 },
+];
+
+const storage = (nbytes, holds, fields = {}) => ({
+  nbytes,
+  holds,
+  recomputed: 0,
+  module: "net.h.0",
+  filename: "net.py",
+  lineno: 7,
+  ...fields,
+});
+
+const node = (index, born_ns, module = "net.h.0") => ({
+  index,
+  born_ns,
+  runs_ns: [],
+  module,
+  filename: "net.py",
+  lineno: 7,
+  forward_ns: 2,
+  duration_ns: 3,
+});
+
+test("a time belongs to the step that ends next; later ones to the last", () => {
+  assert.deepEqual(
+    [0, 10, 11, 20, 25].map((time) => stepAt({ steps: STEPS }, time)),
+    [0, 0, 1, 1, 1],
+  );
+});
+
+test("a peak counts what is held from before the range, and releases before saves", () => {
+  const counted_storages = [
+    storage(5, [2, -1]),
+    storage(3, [12, 14, 16, 18]),
+    storage(4, [14, 15]),
+    storage(9, [1, 9]),
+  ];
+  assert.deepEqual(peakIn({ counted_storages }, STEPS[1]), {
+    nbytes: 9,
+    time: 14,
+  });
+  assert.equal(isHeldAt(counted_storages[1], 15), false);
+  assert.equal(isHeldAt(counted_storages[1], 17), true);
+});
+
+test("two steps are compared by module and line; numbered modules are merged", () => {
+  const scene = {
+    steps: STEPS,
+    summary: { older_nbytes: 0, idle_ns: [16, 18] },
+    nodes: [node(0, 1), node(1, 11), node(2, 12, "net.h.1")],
+    counted_storages: [storage(8, [1, 5]), storage(16, [11, 15])],
+    spans: [
+      { kind: "forward", depth: 0, start_ns: 1, end_ns: 4 },
+      { kind: "module", depth: 1, start_ns: 1, end_ns: 4 },
+      { kind: "forward", depth: 0, start_ns: 11, end_ns: 15 },
+      { kind: "forward", depth: 0, start_ns: 15, end_ns: 22 },
+    ],
+  };
+  const source = new Map([["net.py", new Map([[7, "  y = f(x)"]])]]);
+  const [total, ...rows] = compareSteps({ scene, source }, 0, 1);
+  assert.deepEqual(total.nodes, [1, 2]);
+  assert.deepEqual(total.saved, [8, 16]);
+  assert.deepEqual(total.at_peak, [8, 16]);
+  assert.deepEqual(total.time_ns, [5, 10]);
+  const phases = rows.filter(({ kind }) => kind === "phase");
+  assert.deepEqual(
+    phases.map(({ label, time_ns, steps }) => [label, time_ns, steps]),
+    [["forward", [3, 9], [1, 1]]],
+  );
+  const merged = rows.filter(({ merged, kind }) => merged && kind !== "phase");
+  assert.deepEqual(
+    merged.map(({ kind, label, nodes, depth }) => [kind, label, nodes, depth]),
+    [
+      ["module", "net", [1, 2], 1],
+      ["module", "h.*", [1, 2], 2],
+      ["line", "y = f(x)", [1, 2], 3],
+    ],
+  );
+  const added = rows.find(
+    ({ merged, module }) => !merged && module === "net.h.1",
+  );
+  assert.equal(added.status, "added");
+});
+
+test("a storage that both steps save counts in both", () => {
+  const shared = storage(8, [1, 9, 11, 19]);
+  const scene = {
+    steps: STEPS,
+    nodes: [],
+    spans: [],
+    call_frames: [],
+    call_times: [],
+    counted_storages: [shared, storage(2, [1, 15])],
+    summary: { older_nbytes: 0 },
+  };
+  const [total] = compareSteps({ scene, source: new Map() }, 0, 1);
+  assert.deepEqual(total.saved, [10, 8]);
+  const savedIn = (step) => callCosts(scene, step).total[0];
+  assert.deepEqual([savedIn(0), savedIn(1), savedIn(-1)], [10, 8, 10]);
+});
+
+test("times of one step are never a difference", () => {
+  const rows = (count) => [
+    { kind: "total", time_ns: [900, 900] },
+    { kind: "phase", steps: [count, count] },
+  ];
+  assert.equal(timeBound(rows(1))([100, 900]), false);
+  assert.equal(timeBound(rows(3))([100, 900]), true);
+});
+
+test("the header has all idle time but that of older steps", () => {
+  const idle = (number) =>
+    figuresOf({
+      scene: {
+        steps: [{ number, start_ns: 0, end_ns: 1_000 }],
+        spans: [],
+        summary: {
+          peak_nbytes: 0,
+          older_nbytes: 0,
+          end_ns: 1_000,
+          idle_ns: [0, 300, 500, 600],
+        },
+      },
+      step: -1,
+    }).at(-1);
+  assert.deepEqual(idle(0), ["400 ns", " idle"]);
+  assert.deepEqual(idle(7), ["100 ns", " idle"]);
+});
