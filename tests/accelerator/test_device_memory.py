@@ -43,6 +43,7 @@ KEPT = """
 """
 
 
+@pytest.mark.one_in(3, reason="starts a process for each engine", in_ci=1)
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("engine", ["python", "native"])
 def test_memory_that_no_known_tensor_has_is_unaccounted(engine, tmp_path):
@@ -66,7 +67,7 @@ STEPS = (
 )  # fmt: skip
 
 
-@pytest.mark.one_in(3, reason="records each step on the device", in_ci=3)
+@pytest.mark.one_in(6, reason="records each step on the device", in_ci=3)
 @pytest.mark.parametrize("step", STEPS)
 def test_live_bytes_after_each_operator_are_those_of_the_allocator(step, tmp_path):
     ops, most, different, examples = run_on_device(PROGRAM.format(step=step), tmp_path)

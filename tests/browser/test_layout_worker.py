@@ -131,7 +131,7 @@ PACKED = """async (payload) => {
 }"""
 
 
-@pytest.mark.one_in(2, reason="draws each graph", in_ci=1)
+@pytest.mark.one_in(4, reason="draws each graph", in_ci=1)
 @pytest.mark.parametrize("name", ["plain", "checkpointed", "dense", "long_chain"])
 def test_cached_and_transferred_layouts_equal_new_layouts(open_page, name):
     page = open_page()

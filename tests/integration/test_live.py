@@ -129,6 +129,7 @@ def test_reader_sees_each_step_with_the_values_of_the_program(written):
     assert newer["steps"] == newer["findings"] == []
 
 
+@pytest.mark.ci(reason="starts a process and waits for it")
 def test_error_after_the_last_step_is_found(written):
     _, (*_, last), printed, _, _ = written
     [finding] = last["findings"]

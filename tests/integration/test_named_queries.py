@@ -52,6 +52,7 @@ def trace(tmp_path_factory):
     return recorded
 
 
+@pytest.mark.ci(reason="runs every query over a long recording")
 def test_queries_have_rows_where_something_was_recorded(trace):
     empty = {query.name for query in named_queries() if not rows(trace, query.name)}
     assert empty == EMPTY

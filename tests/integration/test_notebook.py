@@ -61,6 +61,7 @@ def test_notebooks_are_numbered_and_the_site_lists_them():
     assert [found.stem for found in NOTEBOOKS] == listed
 
 
+@pytest.mark.ci(reason="runs a notebook")
 def test_cells_run_and_reproduce_the_kinds_of_saved_outputs(ran):
     saved = read(NOTEBOOKS[0])
     for before, after in zip(code_cells(saved), code_cells(ran), strict=True):

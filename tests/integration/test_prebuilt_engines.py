@@ -93,6 +93,7 @@ print(build.status().reason)
 """
 
 
+@pytest.mark.ci(reason="installs the package")
 @pytest.mark.usefixtures("native")
 def test_first_recording_uses_it_without_a_compiler(folder, tmp_path):
     path = carry(folder)
