@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, overload
 from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.gradient_clipping import find_clipped_parameters
 from autogradviz.causes.gradients_dropped_mixed_or_uneven import find_lifetimes
+from autogradviz.causes.graphs_never_used import find_unused_graphs
 from autogradviz.causes.hooks_and_custom_backwards import find_changes
 from autogradviz.causes.lines_that_cut_gradients import find_cuts, find_transform_cuts
 from autogradviz.causes.loss_and_gradient_factors import find_scales
@@ -67,6 +68,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_zero_gradients(graph, evidence),
         lambda: find_unused_results(graph),
         lambda: find_silent_mistakes(graph),
+        lambda: find_unused_graphs(graph),
         lambda: find_impossible_values(graph, evidence),
     )
     found: dict[object, Fact] = {}
