@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_step(parser, "a function without arguments that runs a step and returns its loss")
     parser.add_argument(
-        "--model", default="model", metavar="NAME",
-        help="the variable of the script that holds the model (default: model)",
+        "--model", metavar="NAME",
+        help="the variable of the script that holds the model (default: the modules that the step "
+        "calls)",
     )  # fmt: skip
     parser.add_argument(
         "--relations", metavar="NAMES", help=f"some of {', '.join(RELATIONS)}; comma-separated"
@@ -37,7 +38,7 @@ def _check(options: argparse.Namespace) -> None:
     script, name = split_step(options.step)
     names = run_script(script)
     step = read_name(names, name, script)
-    model = read_name(names, options.model, script, "; name another variable with --model NAME")
+    model = None if options.model is None else read_name(names, options.model, script)
     chosen: dict[str, Any] = {"prove": not options.no_prove}
     if options.relations:
         chosen["relations"] = [each.strip() for each in options.relations.split(",")]

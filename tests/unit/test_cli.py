@@ -649,11 +649,17 @@ def test_script_that_fails_is_answered_with_its_own_traceback(folder, capsys, te
         ),
         (["check", "train.py"], "train.py names no function; write train.py:FUNCTION"),
         (["check", "train.py:stp"], "train.py has no 'stp'; did you mean 'step'?"),
-        (["check", "train.py:step"], "has no 'model'; name another variable with --model NAME"),
+        (["check", "train.py:step", "--model", "net"], "train.py has no 'net'"),
+        (
+            ["check", "needs.py:step"],
+            "needs.py imports 'package_that_nobody_has', which is not installed for",
+        ),
+        (["plan", "needs.py:step"], "needs.py imports 'package_that_nobody_has'"),
     ],
 )
 def test_wrong_words_are_answered_with_the_right_ones(folder, capsys, arguments, answer):
     (folder / "train.py").write_text("def step():\n    pass\n")
+    (folder / "needs.py").write_text("import package_that_nobody_has\n")
     (folder / "exits.py").write_text("import sys\ndef step():\n    pass\nsys.exit(3)\n")
     with contextlib.suppress(SystemExit):
         assert main(arguments) == 2
