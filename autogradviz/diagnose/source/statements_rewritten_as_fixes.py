@@ -181,7 +181,7 @@ def without_graph_for_numpy(location: SourceLocation | None) -> str | None:
 
 
 def with_argument(
-    location: SourceLocation | None, function: str, name: str, *, value: object
+    location: SourceLocation | None, function: str, name: str, *, value: bool | int | str
 ) -> str | None:
     """Return a line's statement with one more argument of a call, None unless it has one call."""
     for statement in _statements_of(location):
