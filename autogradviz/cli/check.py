@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.checking.result import RELATIONS
 from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
-from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, Command
+from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, SUMMARIES, Command
 from autogradviz.errors import UnknownTargetError
 
 if TYPE_CHECKING:
@@ -54,14 +54,12 @@ def _check(options: argparse.Namespace) -> None:
         raise SystemExit(NEGATIVE)
 
 
-_HELP: Final = "check whether the gradients of a training step are right"
-
 COMMAND: Final = Command(
     "check",
-    _HELP,
     _check,
     _arguments,
     parser={
-        "description": f"{_HELP}; the exit code is {NEGATIVE} if one fails or none was checked"
+        "description": f"{SUMMARIES['check']}; the exit code is {NEGATIVE} if one fails or none "
+        "was checked"
     },
 )

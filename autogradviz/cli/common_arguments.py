@@ -214,14 +214,6 @@ def add_redact(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--redact", action="store_true", help=text)
 
 
-def describe_error(error: Exception) -> str:
-    """Return the message of an error; of an error of the system, without its number."""
-    if not isinstance(error, OSError) or isinstance(error, AutogradvizError):
-        return str(error)
-    where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}"
-
-
 def warn_incomplete(found: Trace | Run, path: Path, options: argparse.Namespace) -> None:
     """Print what is missing in the file of a trace that was cut off or damaged.
 

@@ -105,7 +105,6 @@ def _print(reported: Sequence[ReportedFinding], options: argparse.Namespace, not
 
 COMMAND: Final = Command(
     "diagnose",
-    "print what went wrong, and the line that caused it",
     _diagnose,
     _arguments,
     reads="trace or run",
