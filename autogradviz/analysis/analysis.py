@@ -526,7 +526,7 @@ class Analysis:
 
     @property
     def nothing_ran(self) -> str:
-        """What to do about a recording in which PyTorch did nothing, "" if it did something."""
+        """The advice for a recording in which PyTorch did nothing, "" if it did something."""
         if self.log.rows(OpCalled) or self.log.rows(NodeSeen) or self.error is not None:
             return ""
         return "nothing ran in the block: put the forward and the backward into it"

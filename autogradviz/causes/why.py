@@ -61,7 +61,7 @@ _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
 
 _MAX_ALTERNATIVES: Final = 4
 _MAX_PARAMETERS: Final = 2
-_MOST_LISTED: Final = 8  # names, where none is like the one that was asked for
+_MOST_LISTED: Final = 8  # names, if none is like the given one
 _CUTTING: Final = frozenset({"cut"})
 _MEANT: Final[dict[str, frozenset[str]]] = {
     ZERO: frozenset({"cut", "change", "drop"}),

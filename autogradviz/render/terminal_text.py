@@ -83,8 +83,9 @@ def render_summary(
         table.add_row("finding", Text(finding.title + line, style=style))
     then = 'trace.html("report.html") to explore'
     first = "trace.diagnose() to read the findings" if scene.findings else "no findings"
+    nothing = "" if scene.findings else analysis.nothing_ran
     if with_next_call:
-        table.add_row("next", analysis.nothing_ran or f"{first} · {then}")
+        table.add_row("next", nothing or f"{first} · {then}")
     title = Text.assemble(
         (s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else ""
     )
