@@ -144,3 +144,9 @@ def test_standard_input_is_no_trace(capsys):
         main(["show", "-"])
     assert stopped.value.code == 2
     assert "cannot be read from standard input" in capsys.readouterr().err
+
+
+def test_a_step_may_take_the_batch():
+    model = torch.nn.Linear(2, 1)
+    trace = autogradviz.plan(lambda x: model(x).sum(), model, batch=[torch.ones(1, 2)])
+    assert len(trace.analysis.graph.nodes)
