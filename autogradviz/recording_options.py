@@ -25,6 +25,7 @@ class RecordingOptions:
         break_on: the conditions under which the debugger is opened.
         verify: verify gradients: all, or those of the nodes of a module.
         hang_s: write the trace if nothing happens for so many seconds.
+        survives_sigterm: write the trace if SIGTERM ends the process, also without other ranks.
 
     Raises:
         ValueError: if ``keep_steps`` is not a positive integer, ``engine`` is unknown, or
@@ -45,6 +46,7 @@ class RecordingOptions:
     engine: EngineName = "auto"
     break_on: tuple[StopCondition, ...] = ()
     hang_s: float | None = None
+    survives_sigterm: bool = False
 
     def __post_init__(self) -> None:
         if self.path is not None:

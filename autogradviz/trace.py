@@ -178,7 +178,8 @@ class Trace:
             ...     [finding.slug for finding in failed.diagnose()]
             ['saved-tensor-mutated']
         """
-        return Findings(self._findings, self.analysis.caught_backwards)
+        analysis = self.analysis
+        return Findings(self._findings, analysis.caught_backwards or analysis.nothing_ran)
 
     def audit(self) -> Audit:
         """Return the lines that changed gradients, or memory that they need, and their effects.

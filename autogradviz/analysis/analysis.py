@@ -78,6 +78,7 @@ from autogradviz.events import (
     DistributedTensorSeen,
     ErrorRaised,
     HooksDisabled,
+    NodeSeen,
     OlderSavesHeld,
     OpCalled,
     RecorderFailed,
@@ -522,6 +523,13 @@ class Analysis:
         if self.log.problem is not None:
             notices.append(Notice(hook_point="file", message=self.log.problem, failure=True))
         return tuple(notices)
+
+    @property
+    def nothing_ran(self) -> str:
+        """The advice for a recording in which PyTorch did nothing, "" if it did something."""
+        if self.log.rows(OpCalled) or self.log.rows(NodeSeen) or self.error is not None:
+            return ""
+        return "nothing ran in the block: put the forward and the backward into it"
 
     def _unreached_ops(self) -> str:
         """Return a sentence about ops whose nodes no backward reached, "" if they are few.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, overload
+from textwrap import indent
+from typing import TYPE_CHECKING, Final, overload
 
 from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.gradient_clipping import find_clipped_parameters
 from autogradviz.causes.gradients_dropped_mixed_or_uneven import find_lifetimes
+from autogradviz.causes.graphs_never_used import find_unused_graphs
 from autogradviz.causes.hooks_and_custom_backwards import find_changes
 from autogradviz.causes.lines_that_cut_gradients import find_cuts, find_transform_cuts
 from autogradviz.causes.loss_and_gradient_factors import find_scales
@@ -67,6 +69,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         lambda: find_zero_gradients(graph, evidence),
         lambda: find_unused_results(graph),
         lambda: find_silent_mistakes(graph),
+        lambda: find_unused_graphs(graph),
         lambda: find_impossible_values(graph, evidence),
     )
     found: dict[object, Fact] = {}
@@ -184,11 +187,14 @@ class AuditEntry:
         return "\n".join([*(line for line in lines if line), f"        {self.effect}"])
 
 
+NOTHING: Final = "Nothing that needs a look."
+
+
 class Audit(Sequence[AuditEntry]):
     """The entries of a recording, those with the largest effect first.
 
-    It is a sequence. ``print(audit)`` lists the entries, a notebook shows each as a card with its
-    source lines.
+    It is a sequence. ``print(audit)`` has what a notebook shows as cards: each entry with its line,
+    explanation and fix. ``repr(audit)`` is short.
 
     Example:
         >>> audit = trace.audit()
@@ -237,6 +243,9 @@ class Audit(Sequence[AuditEntry]):
             return "<Audit: nothing that needs a look>"
         return "\n".join(str(entry) for entry in self._entries)
 
+    def __str__(self) -> str:
+        return "\n\n".join(map(_whole_text, self._entries)) or NOTHING
+
     def _repr_html_(self) -> str:
         return (
             "".join(
@@ -249,8 +258,19 @@ class Audit(Sequence[AuditEntry]):
                 )
                 for entry in self._entries
             )
-            or "<p>Nothing that needs a look.</p>"
+            or f"<p>{NOTHING}</p>"
         )
+
+
+def _whole_text(entry: AuditEntry) -> str:
+    """Return an entry with its explanation and fix."""
+    parts = (("", entry.explanation), ("fix     ", entry.fix))
+    rest = (
+        indent(label + text.replace("\n", "\n" + " " * len(label)), "        ")
+        for label, text in parts
+        if text
+    )
+    return "\n".join([f"{entry}  [{entry.confidence}]", *rest])
 
 
 def audit_entry(fact: Fact, analysis: Analysis) -> AuditEntry:

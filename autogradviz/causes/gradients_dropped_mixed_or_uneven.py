@@ -183,13 +183,14 @@ class _Lives:
         for line, parts in groups.items():
             leaves = {leaf for leaf, _ in parts}
             share = graph.share(leaves)
+            sums = len({part.backward_id for _, part in parts})
             before = [s for s in self.steps if s.seq < parts[0][1].seq]
             stepped = analysis.location(before[-1].stack_id) if before else None
             yield Fact(
                 mechanism="mix",
                 culprit=stepped or line,
                 effect=f"the gradients of {plural(len(leaves), 'parameter')} ({percent(share)} of "
-                f"the elements) contain those of earlier steps, {plural(len(parts), 'time')}",
+                f"the elements) contain those of earlier steps, in {plural(sums, 'backward')}",
                 weight=weight("mixed steps", share),
                 explanation=[
                     "A step used the gradients here:",

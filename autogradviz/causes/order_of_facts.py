@@ -90,6 +90,7 @@ TABLE: Final[dict[str, Weight]] = {
     # memory
     "kept with its graph": Weight(0.7, 0, "memory grows with each step"),
     "kept": Weight(0.25, 0, "results of earlier steps may be wanted"),
+    "graph that nothing used": Weight(0.1, 0, "only memory and time, and nothing is wrong"),
     "written after a read, in memory of others": Weight(0.5, 0, "what was read is gone"),
     "written after a read": Weight(0.2, 0, "a view from before, or a save, sees the new values"),
     "written, and unseen elsewhere": Weight(0.02, 0, "a way to compute a value"),

@@ -61,6 +61,7 @@ _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
 
 _MAX_ALTERNATIVES: Final = 4
 _MAX_PARAMETERS: Final = 2
+_MOST_LISTED: Final = 8  # names, if none is like the given one
 _CUTTING: Final = frozenset({"cut"})
 _MEANT: Final[dict[str, frozenset[str]]] = {
     ZERO: frozenset({"cut", "change", "drop"}),
@@ -209,7 +210,7 @@ class _Answers:
         modules = dict.fromkeys(".".join(p[:n]) for p in parts for n in range(1, len(p)))
         known = [*self._names, *modules, *self._assignments, *dict.fromkeys(names.values())]
         near = _near(name, known)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if near else _listed(known)
         message = f"no parameter, module, variable or node is named {name!r}{hint}"
         raise UnknownTargetError(message)
 
@@ -714,6 +715,16 @@ def _may_replace(fact: Fact, best: Fact, leaf: int) -> bool:
         or leaf in fact.parameters
         or not set(best.parameters).isdisjoint(fact.parameters)
     )
+
+
+def _listed(known: Sequence[str]) -> str:
+    """Return the first of the names that there are, and where the others are."""
+    if not known:
+        return "; the recording has no name"
+    known = list(dict.fromkeys(known))
+    rest = len(known) - _MOST_LISTED
+    others = f" and {rest:,} others, which trace.graph() and the report show" if rest > 0 else ""
+    return f"; there are {', '.join(known[:_MOST_LISTED])}{others}"
 
 
 def _near(name: str, known: Sequence[str]) -> list[str]:

@@ -98,7 +98,7 @@ def check(
         >>> result["certificate"].outcome
         'holds'
     """
-    check_step(step, "check()")
+    check_step(step, "check()", batch)
     check_model(model, "check()")
     wanted = tuple(relations)
     unknown = [name for name in wanted if name not in _CHECKS]

@@ -24,7 +24,6 @@ def _audit(trace: Trace, options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "audit",
-    "list the lines that changed gradients or memory, and their effects",
     _audit,
     _arguments,
     reads="trace",

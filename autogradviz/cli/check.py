@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.checking.result import RELATIONS
 from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
-from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, Command
+from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, SUMMARIES, Command
 from autogradviz.errors import UnknownTargetError
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_step(parser, "a function without arguments that runs a step and returns its loss")
     parser.add_argument(
-        "--model", default="model", metavar="NAME",
-        help="the variable of the script that holds the model (default: model)",
+        "--model", metavar="NAME",
+        help="the variable of the script that holds the model (default: the modules that the step "
+        "calls)",
     )  # fmt: skip
     parser.add_argument(
         "--relations", metavar="NAMES", help=f"some of {', '.join(RELATIONS)}; comma-separated"
@@ -37,7 +38,7 @@ def _check(options: argparse.Namespace) -> None:
     script, name = split_step(options.step)
     names = run_script(script)
     step = read_name(names, name, script)
-    model = read_name(names, options.model, script, "; name another variable with --model NAME")
+    model = None if options.model is None else read_name(names, options.model, script)
     chosen: dict[str, Any] = {"prove": not options.no_prove}
     if options.relations:
         chosen["relations"] = [each.strip() for each in options.relations.split(",")]
@@ -53,14 +54,12 @@ def _check(options: argparse.Namespace) -> None:
         raise SystemExit(NEGATIVE)
 
 
-_HELP: Final = "check whether the gradients of a training step are right"
-
 COMMAND: Final = Command(
     "check",
-    _HELP,
     _check,
     _arguments,
     parser={
-        "description": f"{_HELP}; the exit code is {NEGATIVE} if one fails or none was checked"
+        "description": f"{SUMMARIES['check']}; the exit code is {NEGATIVE} if one fails or none "
+        "was checked"
     },
 )

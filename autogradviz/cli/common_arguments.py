@@ -181,13 +181,21 @@ MOST_UNREADABLE: Final = 8
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
     """Add the positional argument TRACE."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace file (.agv)")
+    parser.add_argument("trace", type=_trace, metavar="TRACE", help="a trace file (.agv)")
 
 
 def add_trace_or_run(parser: argparse.ArgumentParser) -> None:
     """Add the positional argument TRACE, which may be the folder of a run of several ranks."""
     text = "a trace file (.agv), or the folder of a distributed run"
-    parser.add_argument("trace", type=Path, metavar="TRACE", help=text)
+    parser.add_argument("trace", type=_trace, metavar="TRACE", help=text)
+
+
+def _trace(text: str) -> Path:
+    """Return the path of a trace, which is read at several places and not as a stream."""
+    if text == "-":
+        message = "a trace cannot be read from standard input: write it to a file, and name that"
+        raise ArgumentTypeError(message)
+    return Path(text)
 
 
 def add_output(parser: argparse.ArgumentParser, default: str, *, overwrite: bool = True) -> None:
@@ -204,14 +212,6 @@ def add_redact(parser: argparse.ArgumentParser) -> None:
     """Add ``--redact``."""
     text = "leave source text, values of variables and directory names out"
     parser.add_argument("--redact", action="store_true", help=text)
-
-
-def describe_error(error: Exception) -> str:
-    """Return the message of an error; of an error of the system, without its number."""
-    if not isinstance(error, OSError) or isinstance(error, AutogradvizError):
-        return str(error)
-    where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}"
 
 
 def warn_incomplete(found: Trace | Run, path: Path, options: argparse.Namespace) -> None:

@@ -77,7 +77,6 @@ def _compared(before: Trace | Run, options: argparse.Namespace) -> Comparison:
 
 COMMAND: Final = Command(
     "compare",
-    "print what changed between two traces, two ranks, or one process and a parallel run",
     _compare,
     _arguments,
 )

@@ -31,7 +31,6 @@ def _demo(options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "demo",
-    "train, record and break a small GPT (needs torch)",
     _demo,
     _arguments,
 )

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.formatting import plural
 from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, Command
 from autogradviz.continuous_integration.accepted_findings import (
     describe_states,
@@ -65,6 +66,12 @@ def _diagnose(found: Trace | Run, options: argparse.Namespace) -> None:
         path = options.write_baseline
         count = write_baseline(reported, path, root, overwrite=False)
         write_stderr(f"autogradviz: {path} accepts {count} finding{'s' * (count != 1)}\n")
+    caught = sum(each.finding.caught and each.state == "new" for each in reported)
+    if options.fail_on and caught:
+        write_stderr(
+            f"autogradviz: --fail-on does not count {plural(caught, 'finding')} about exceptions "
+            "that the program caught\n"
+        )
     if options.fail_on and fails(reported, options.fail_on):
         sys.stdout.flush()
         raise SystemExit(NEGATIVE)
@@ -98,7 +105,6 @@ def _print(reported: Sequence[ReportedFinding], options: argparse.Namespace, not
 
 COMMAND: Final = Command(
     "diagnose",
-    "print what went wrong, and the line that caused it",
     _diagnose,
     _arguments,
     reads="trace or run",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import io
 import os
 import sys
@@ -11,48 +12,33 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import autogradviz
 from autogradviz._version import __version__
-from autogradviz.cli import (
-    audit,
-    check,
-    compare,
-    demo,
-    diagnose,
-    explain,
-    export,
-    html,
-    import_compile_trace,
-    mcp,
-    native,
-    plan,
-    reproduce,
-    run,
-    show,
-    sql,
-    svg,
-    watch,
-    why,
-)
-from autogradviz.cli.common_arguments import describe_error
+from autogradviz.cli.split_run_arguments import split
 from autogradviz.cli.subcommand_and_exit_codes import (
     BROKEN_PIPE,
     EXAMPLES,
     FAILED,
     INTERRUPTED,
     NEGATIVE,
+    SUMMARIES,
+    describe_error,
 )
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: Final = tuple(
-    module.COMMAND
-    for module in (
-        demo, run, export, import_compile_trace, compare, show, diagnose, audit, why, check, plan,
-        reproduce, svg, html, watch, sql, mcp, explain, native,
-    )
-)  # fmt: skip
-"""The subcommands, in the order of ``--help``."""
+    from autogradviz.cli.subcommand_and_exit_codes import Command
+
+
+def load_command(name: str) -> Command:
+    """Import the module of a command, with what it needs, and return the command.
+
+    Raises:
+        ImportError: if a package is not installed that autogradviz needs.
+    """
+    module = importlib.import_module(f"autogradviz.cli.{name.replace('-', '_')}")
+    found: Command = module.COMMAND
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the arguments after the program's name; by default those of this process.
     """
-    own, program = run.split(sys.argv[1:] if arguments is None else arguments)
+    own, program = split(sys.argv[1:] if arguments is None else arguments)
     if program:  # its exceptions and streams are its own
-        return run.record_program(_parse(own), program)
+        return _record(own, program)
     _escape_unencodable_output()
     if own and (message := _unknown_command(own[0])) is not None:
         return _report_error(message)
-    options = _parse(own or ["--help"])
     try:
+        options = _parse(own or ["--help"])
         options.run(options)
         sys.stdout.flush()
         return NEGATIVE if getattr(options, "is_incomplete", False) else 0
@@ -79,6 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_error(describe_error(error))
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _record(own: Sequence[str], program: Sequence[str]) -> int:
+    """Record a program, and return its exit code."""
+    try:
+        options = _parse(own)
+        from autogradviz.cli.run import record_program
+    except ImportError as error:
+        return _report_error(describe_error(error))
+    return record_program(options, program)
 
 
 _OTHER_WORDS: Final = {
@@ -122,18 +118,22 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _build_parser()
+    parser = _build_parser(arguments[0])
     parser.command = arguments[0]
     return parser.parse_args(arguments)
 
 
-def _build_parser() -> _Parser:
+def _build_parser(chosen: str) -> _Parser:
+    """Return the parser of one command, which has a line about each of the others."""
     parser = _Parser(prog="autogradviz", description=autogradviz.__doc__)
     version = f"autogradviz {__version__}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_to(commands)
+    for name, summary in SUMMARIES.items():
+        if name == chosen:
+            load_command(name).add_to(commands)
+        else:
+            commands.add_parser(name, help=summary)
     for name, own in commands.choices.items():
         example = f"example: {EXAMPLES[name]}"
         own.epilog = example if own.epilog is None else f"{own.epilog}\n\n{example}"

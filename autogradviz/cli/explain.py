@@ -44,7 +44,6 @@ def _pages(text: str) -> list[str]:
 
 COMMAND: Final = Command(
     "explain",
-    "explain a finding or an error",
     _explain,
     _arguments,
 )

@@ -67,7 +67,6 @@ def _export(found: Trace | Run, options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "export",
-    "convert a trace to the format of another program",
     _export,
     _arguments,
     reads="trace or run",

@@ -61,7 +61,6 @@ def _html(options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "html",
-    "write an interactive report for a browser; it works offline",
     _html,
     _arguments,
 )

@@ -27,7 +27,6 @@ def _import(options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "import-compile-trace",
-    "convert the logs that PyTorch wrote to the folder TORCH_TRACE to a trace",
     _import,
     _arguments,
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz._version import __version__
 from autogradviz.cli.common_arguments import add_trace, warn_incomplete
 from autogradviz.cli.mcp_tools import Tools, describe_tools
-from autogradviz.cli.subcommand_and_exit_codes import Command
+from autogradviz.cli.subcommand_and_exit_codes import SUMMARIES, Command
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -105,12 +105,9 @@ def _error(code: int, message: str) -> dict[str, Any]:
     return {"code": code, "message": message}
 
 
-_HELP: Final = "serve a trace to a language model's client, over standard input and output"
-
 COMMAND: Final = Command(
     "mcp",
-    _HELP,
     _mcp,
     _arguments,
-    parser={"description": f"{_HELP} (MCP)"},
+    parser={"description": f"{SUMMARIES['mcp']} (MCP)"},
 )

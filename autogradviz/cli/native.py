@@ -53,7 +53,6 @@ def _clean(_options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "native",
-    "build, check or remove the C++ extension that makes recording cheaper",
     _status,
     _arguments,
 )

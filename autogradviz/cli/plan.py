@@ -78,7 +78,6 @@ def _plan(options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "plan",
-    "print the memory of a training step without running it",
     _plan,
     _arguments,
 )

@@ -12,6 +12,7 @@ from autogradviz.cli.call_after_import import ImportHook
 from autogradviz.cli.common_arguments import TraceFile
 from autogradviz.cli.progress import Progress, count_calls
 from autogradviz.cli.run_as_main import has_started, outermost_frame
+from autogradviz.cli.script_function_argument import describe_missing_package
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
@@ -48,6 +49,7 @@ class ProgramRecording(OpenEndedRecording):
         break_on: tuple[StopCondition, ...] = (),
     ) -> None:
         self._arguments = arguments
+        self._name = program.name
         self._messages: list[str] = []
         self._has_failed = False  # to begin, which was printed
         self._steps = 0  # counted only with --steps
@@ -76,6 +78,7 @@ class ProgramRecording(OpenEndedRecording):
             path=None if writes_at_end else self._file.path,
             break_on=break_on,
             hang_s=arguments.hang,
+            survives_sigterm=True,
         )
         super().__init__(options)
         self._inner_recordings = 0  # that the program opened itself
@@ -174,6 +177,8 @@ class ProgramRecording(OpenEndedRecording):
         self._progress.end()
         if not self.is_own_process:
             return
+        if isinstance(error, ModuleNotFoundError):
+            self._messages.append(describe_missing_package(self._name, error))
         if self.trace is None and self._has_failed:
             return
         if self.trace is None:

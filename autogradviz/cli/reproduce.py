@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.cli.common_arguments import add_output, choose_output
-from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, Command
+from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, SUMMARIES, Command
 from autogradviz.event_log import check_overwrites_own_file
 from autogradviz.reproduce.reproduction import HEAD
 
@@ -52,16 +52,14 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0][:_WIDTH]
 
 
-_HELP: Final = "write a short program that raises the same exception, or has the same finding"
-
 COMMAND: Final = Command(
     "reproduce",
-    _HELP,
     _reproduce,
     _arguments,
     reads="trace",
     parser={
-        "description": f"{_HELP}. It needs only PyTorch, and is run before it is written. An "
+        "description": f"{SUMMARIES['reproduce']}. It needs only PyTorch, and is run before it is "
+        "written. An "
         "earlier program of this command is replaced; any other file is kept."
     },
 )

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.breakpoints.stop_condition import parse_condition
 from autogradviz.cli.common_arguments import (
-    describe_error,
     seconds,
     step_count,
     step_range,
 )
 from autogradviz.cli.record_program_for_run import ProgramRecording, print_error
 from autogradviz.cli.run_as_main import (
-    STANDARD_INPUT,
     install_excepthook,
     is_success,
     read_program,
     run_as_main,
 )
-from autogradviz.cli.subcommand_and_exit_codes import FAILED, Command
+from autogradviz.cli.subcommand_and_exit_codes import FAILED, Command, describe_error
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
 from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
 
 DEFAULT_KEEP_STEPS: Final = 3
 
-_OPTIONS_WITH_VALUE: Final = frozenset(
-    {"--break", "-o", "--output", "--keep-steps", "--steps", "--within", "--hang"}
-)
 _USAGE: Final = "autogradviz run [options] (script.py | -m module | -) [arguments]"
 
 
@@ -117,25 +112,6 @@ def _name_a_program(options: argparse.Namespace) -> None:
     options.parser.error("name a script, or -m and a module")
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line into our own part and the program with its arguments.
-
-    The second part is empty unless the command is ``run`` and names a program.
-    """
-    words = list(arguments)
-    if words[:1] != ["run"]:
-        return words, []
-    place = 1
-    while place < len(words) and words[place].startswith("-") and words[place] != STANDARD_INPUT:
-        if words[place] == "--":
-            return words[:place], words[place + 1 :]
-        if words[place] == "-m":
-            has_module = place + 1 < len(words)
-            return (words[:place], words[place:]) if has_module else (words[:1], [])
-        place += 2 if words[place] in _OPTIONS_WITH_VALUE else 1
-    return words[:place], words[place:]
-
-
 def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     """Run a program, record it from its import of torch on, and return the exit code.
 
@@ -206,7 +182,6 @@ def _read_break_options(
 
 COMMAND: Final = Command(
     "run",
-    "record a program, and print what went wrong in it (needs torch)",
     _name_a_program,
     _arguments,
     parser={

@@ -14,6 +14,7 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import autogradviz
+from autogradviz.cli.split_run_arguments import STANDARD_INPUT
 from autogradviz.errors import ProgramNotFoundError
 from autogradviz.support.source_lines_and_libraries import with_callers
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 #
 # The program is ``__main__``; its arguments and the first entry of its search path are the same.
 
-
-STANDARD_INPUT: Final = "-"
-"""The name of the program that is read from standard input."""
 
 _NULL_BYTES: Final = "source code string cannot contain null bytes"
 

@@ -43,7 +43,7 @@ def run_script(script: str) -> dict[str, Any]:
     An exception of the script is printed with its own traceback, and ends this process.
 
     Raises:
-        ProgramNotFoundError: if the script exits.
+        ProgramNotFoundError: if the script exits, or imports a package that is not installed.
     """
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
@@ -54,6 +54,8 @@ def run_script(script: str) -> dict[str, Any]:
             'if __name__ == "__main__":'
         )
         raise ProgramNotFoundError(message) from None
+    except ModuleNotFoundError as error:
+        raise ProgramNotFoundError(describe_missing_package(script, error)) from None
     except Exception as error:  # noqa: BLE001 - of the script
         place = error.__traceback__
         while place is not None and place.tb_frame.f_code.co_filename != script:
@@ -62,7 +64,17 @@ def run_script(script: str) -> dict[str, Any]:
         raise SystemExit(FAILED) from None
 
 
-def read_name(names: dict[str, Any], name: str, script: str, advice: str = "") -> Any:
+def describe_missing_package(script: str, error: ModuleNotFoundError) -> str:
+    """Return a message about a package that a script imports and this Python does not have."""
+    if error.name is None:
+        return f"{script} cannot be imported: {error}"
+    return (
+        f"{script} imports {error.name!r}, which is not installed for {sys.executable}; "
+        "install it there, or run autogradviz with the Python of the script"
+    )
+
+
+def read_name(names: dict[str, Any], name: str, script: str) -> Any:
     """Return a variable of a script.
 
     Raises:
@@ -70,7 +82,7 @@ def read_name(names: dict[str, Any], name: str, script: str, advice: str = "") -
     """
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else advice
+        meant = f"; did you mean {near[0]!r}?" if near else ""
         message = f"{script} has no {name!r}{meant}"
         raise UnknownTargetError(message)
     return names[name]

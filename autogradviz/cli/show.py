@@ -296,7 +296,6 @@ def _table(*sides: Literal["left", "right"]) -> Table:
 
 COMMAND: Final = Command(
     "show",
-    "print a summary of a trace",
     _show,
     reads="trace or run",
 )

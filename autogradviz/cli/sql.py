@@ -67,7 +67,6 @@ def _cell(value: object) -> str:
 
 COMMAND: Final = Command(
     "sql",
-    "run a named query, or a SELECT, over the events of a trace (needs duckdb)",
     _sql,
     _arguments,
 )

@@ -58,7 +58,6 @@ def _svg(trace: Trace, options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "svg",
-    "draw the autograd graph of a trace, or a compiled region",
     _svg,
     _arguments,
     reads="trace",

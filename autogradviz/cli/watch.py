@@ -66,7 +66,6 @@ def _watch(options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "watch",
-    "follow a recording in a browser while it is written",
     _watch,
     _arguments,
 )

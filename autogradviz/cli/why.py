@@ -29,7 +29,6 @@ def _why(trace: Trace, options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     "why",
-    "explain the state of a parameter, module or node: the way to the line that caused it",
     _why,
     _arguments,
     reads="trace",

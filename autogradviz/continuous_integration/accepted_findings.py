@@ -110,9 +110,13 @@ def describe_states(reported: Sequence[ReportedFinding]) -> str:
 
 
 def fails(reported: Sequence[ReportedFinding], least: str) -> bool:
-    """Return whether a new finding is at least as confident as "certain", "likely" or "hint"."""
+    """Return whether a new finding is at least as confident as "certain", "likely" or "hint".
+
+    What explains an exception that the program caught does not count: it may be caught on purpose.
+    """
     return any(
         each.state == "new"
+        and not each.finding.caught
         and CONFIDENCES.index(each.finding.confidence) <= CONFIDENCES.index(least)
         for each in reported
     )

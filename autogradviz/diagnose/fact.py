@@ -104,4 +104,5 @@ class Fact:
             culprit_run=self.culprit_run,
             changes=self.changes,
             mechanism=self.mechanism,
+            caught=self.caught,
         )

@@ -150,6 +150,8 @@ class Finding:
         changes: of an ``out-of-memory``, changes with the bytes that each frees, the best first;
             empty for other findings.
         mechanism: how the culprit has its effect, "write"; see ``AuditEntry``.
+        caught: it explains an exception that the program caught, perhaps on purpose. ``diagnose
+            --fail-on`` does not count it.
 
     Example:
         >>> x = torch.rand(3, requires_grad=True)
@@ -178,6 +180,7 @@ class Finding:
     culprit_run: CulpritRun | None = None
     changes: tuple[Change, ...] = ()
     mechanism: Mechanism = "other"
+    caught: bool = False
 
     def __str__(self) -> str:
         lines = (f"  {label:8s}{line}".rstrip() for label, line, _ in finding_lines(self))

@@ -58,7 +58,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "hooks-pile-up", "incoming-gradient-ignored",
     ),
     700: (  # memory
-        "graph-kept", "tensors-kept", "out-of-memory",
+        "graph-kept", "tensors-kept", "out-of-memory", "graph-unused",
     ),
     800: (  # runs of several ranks
         "collective-mismatch", "collective-missing", "ddp-unused-parameter",

@@ -114,6 +114,8 @@ class AutomaticRecording:
 
 _NAME: Final = re.compile(r"(?:^|\s)--name(?:\s+|=|$)(\S*)")
 
+_USAGE: Final = "%%autogradviz [MODEL] [--name NAME]"
+
 
 @magics_class
 class AutogradvizMagics(Magics):
@@ -245,16 +247,18 @@ def parse_line(line: str) -> tuple[str, str]:
     """Return the expression for the model, "" for none, and the variable for the trace.
 
     Raises:
-        UsageError: if the value of ``--name`` is not an identifier.
+        UsageError: if the value of ``--name`` is not an identifier, or for another option.
     """
     found = _NAME.search(line)
-    if found is None:
-        return line.strip(), "trace"
-    name = found[1]
+    name = "trace" if found is None else found[1]
     if not name.isidentifier():
         message = f"--name takes the name of a variable, not {name!r}"
         raise UsageError(message)
-    return (line[: found.start()] + line[found.end() :]).strip(), name
+    expression = line if found is None else line[: found.start()] + line[found.end() :]
+    if expression.lstrip().startswith("-"):
+        message = f"there is no option {expression.split()[0]}; usage: {_USAGE}"
+        raise UsageError(message)
+    return expression.strip(), name
 
 
 def _run(

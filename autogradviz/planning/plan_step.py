@@ -88,7 +88,7 @@ def plan(
         >>> planned.memory_by_kind().peak.nbytes["gradients"]
         40000400000
     """
-    check_step(step, "plan()")
+    check_step(step, "plan()", batch)
     check_model(model, "plan()")
     mode = new_fake_mode()
     recording = Recording(RecordingOptions(memory=True, fake_mode=mode, engine="python"), model)

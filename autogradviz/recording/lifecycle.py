@@ -222,11 +222,12 @@ class Recording:
                 self._source.finish(partial(event_log.load, stream.path))
 
     def _watch_interruptions(self, recorder: Recorder) -> None:
-        """Let the trace survive what ends one of several ranks."""
+        """Let the trace survive what ends the process, as one of several ranks."""
         rank, hang_s = current_rank(), self._options.hang_s
-        if self._path is None or not (hang_s or (rank is not None and rank.world_size > 1)):
+        is_exposed = bool(hang_s or (rank is not None and rank.world_size > 1))
+        if self._path is None or not (is_exposed or self._options.survives_sigterm):
             return
-        if self._options.keep_steps is not None:
+        if self._options.keep_steps is not None and is_exposed:
             self._last_steps = LastStepsFile(self._path, recorder.snapshot_log)
             recorder.add_step_listener(self._last_steps.step_ended)
         self._watch = InterruptionWatch(self._interrupted, self._count_events, hang_s)

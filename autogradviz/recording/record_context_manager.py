@@ -7,9 +7,11 @@ import inspect
 import sys
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import plural
 from autogradviz.recording.break_on_argument import read_conditions
 from autogradviz.recording.lifecycle import Recording
 from autogradviz.recording_options import RecordingOptions
+from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from autogradviz.recording.break_on_argument import BreakOn
     from autogradviz.recording_options import EngineName
-    from autogradviz.trace import Trace
 
 
 class record:  # noqa: N801 - a verb, like torch.no_grad
@@ -122,6 +123,16 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
                 raise TypeError(message)
             return super().__new__(cls)
 
+        def __getattr__(self, name: str) -> object:
+            """Answer what a trace has with how to get one."""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(Trace, name):
+                message += (
+                    f": a trace has it. Write `with autogradviz.record(model) as trace:`, with the "
+                    f"step to record below it, then trace.{name}"
+                )
+            raise AttributeError(message)
+
     def __init__(
         self,
         model: torch.nn.Module | None = None,
@@ -188,8 +199,25 @@ def check_model(model: object, caller: str) -> None:
         raise TypeError(message)
 
 
-def check_step(step: object, caller: str) -> None:
-    """Raise ``TypeError`` if a step cannot be called."""
+def check_step(step: object, caller: str, arguments: Sequence[object] = ()) -> None:
+    """Raise ``TypeError`` if a step cannot be called, or not with some arguments."""
     if not callable(step):
         message = f"{caller} takes a function that runs a step, not {type(step).__name__}"
         raise TypeError(message)
+    import torch
+
+    is_module = isinstance(step, torch.nn.Module)
+    try:
+        inspect.signature(step.forward if isinstance(step, torch.nn.Module) else step).bind(
+            *arguments
+        )
+    except ValueError:  # of C: it has no signature
+        return
+    except TypeError as error:
+        given = f"with {plural(len(arguments), 'argument')}" if arguments else "without arguments"
+        message = f"{caller} takes a function that runs a step, and calls it {given}; " + (
+            f"write {caller[:-1]}lambda: model(x).sum()) in place of the module"
+            if is_module and not arguments
+            else str(error)
+        )
+        raise TypeError(message) from None

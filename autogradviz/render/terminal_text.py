@@ -83,8 +83,9 @@ def render_summary(
         table.add_row("finding", Text(finding.title + line, style=style))
     then = 'trace.html("report.html") to explore'
     first = "trace.diagnose() to read the findings" if scene.findings else "no findings"
+    nothing = "" if scene.findings else analysis.nothing_ran
     if with_next_call:
-        table.add_row("next", f"{first} · {then}")
+        table.add_row("next", nothing or f"{first} · {then}")
     title = Text.assemble(
         (s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else ""
     )
@@ -177,7 +178,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 def no_findings(note: str = "") -> str:
     """Return the text of an empty list of findings, with what else is known to be wrong."""
-    return f"No findings. {note}." if note else "No findings."
+    return f"No findings. {note[:1].upper()}{note[1:]}." if note else "No findings."
 
 
 def render_findings(findings: Sequence[Finding], note: str = "") -> RenderableType:

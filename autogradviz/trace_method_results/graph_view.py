@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import mimetypes
+import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from autogradviz.analysis import Analysis
-from autogradviz.errors import NotAGraphError
+from autogradviz.errors import NotAGraphError, UnknownFormatError
 from autogradviz.event_log import write_over_own
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.scene import build_scene
 from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
 
 if TYPE_CHECKING:
-    import os
-
     import torch
 
     from autogradviz.scene import Scene
@@ -78,6 +78,7 @@ class GraphView:
             GraphTooLargeError: if more boxes are open than the engine can draw.
             MissingProgramError: if ``engine`` is "dot" and Graphviz is not installed.
             OutputExistsError: if ``path`` is another non-empty file.
+            UnknownFormatError: if the name of ``path`` is that of another kind of picture.
 
         Example:
             >>> trace.graph().svg("graph.svg")
@@ -97,6 +98,10 @@ class GraphView:
             raise ValueError(message)
         if path is None:
             return text
+        kind = mimetypes.guess_type(os.fspath(path))[0] or ""
+        if kind.startswith("image/") and kind != "image/svg+xml":
+            message = f"svg() writes SVG, and {os.fspath(path)} is no .svg; convert the SVG file"
+            raise UnknownFormatError(message)
         write_over_own(path, text, "<svg", overwrite=overwrite)
         return None
 
@@ -155,13 +160,22 @@ def graph(
 
     roots = graph_roots(output)
     if not roots:
-        message = (
-            f"{type(output).__name__} has no autograd graph: pass a result that requires grad, "
-            "computed outside torch.no_grad()"
-        )
-        raise NotAGraphError(message)
+        raise NotAGraphError(_why_no_graph(output))
     options = RecordingOptions(ops=False, stacks=False)
     with collector_paused():
         log = Recorder(options).record_graph(model, roots)
     scene = build_scene(Analysis(log), (), title=title, depth=depth, graph_only=True)
     return GraphView(scene)
+
+
+def _why_no_graph(output: object) -> str:
+    """Return the message about an argument of ``graph`` in which there is no graph."""
+    import torch
+
+    name = type(output).__name__
+    if isinstance(output, torch.nn.Module):
+        return f"{name} is a module, and the result of a call has a graph: graph(model(x), model)"
+    if isinstance(output, torch.Tensor):
+        why = "it was computed under torch.no_grad(), was detached, or depends on no parameter"
+        return f"the {name} has no autograd graph: {why}"
+    return f"{name} has no autograd graph: pass a tensor that requires grad, or a list of them"

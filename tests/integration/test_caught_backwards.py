@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import autogradviz
+from autogradviz.cli.entry_point import main
 
 
 @pytest.fixture(params=["auto", "python"])
@@ -78,3 +79,20 @@ def test_program_that_catches_nothing_of_autograd_has_no_finding(engine):
         layer(torch.ones(2, 3)).sum().backward()
     assert trace.diagnose() == []
     assert trace.analysis.caught_errors == ()
+
+
+def test_a_caught_exception_does_not_fail_the_build(tmp_path, capsys):
+    layer = torch.nn.Linear(3, 3)
+    with autogradviz.record() as trace, suppress(RuntimeError):
+        write_too_early(layer)
+    [finding] = trace.diagnose()
+    assert finding.caught
+    trace.save(tmp_path / "caught.agv")
+    assert main(["diagnose", str(tmp_path / "caught.agv"), "--fail-on", "hint"]) == 0
+    assert "--fail-on does not count 1 finding about exceptions" in capsys.readouterr().err
+    with suppress(RuntimeError), autogradviz.record() as trace:
+        write_too_early(layer)
+    trace.save(tmp_path / "raised.agv")
+    with pytest.raises(SystemExit) as ended:
+        main(["diagnose", str(tmp_path / "raised.agv"), "--fail-on", "hint"])
+    assert ended.value.code == 1

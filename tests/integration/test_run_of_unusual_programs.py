@@ -8,8 +8,8 @@ import pytest
 from interpreters import run_forked
 
 from autogradviz.cli import run_as_main
-from autogradviz.cli.run import split
 from autogradviz.cli.run_as_main import Program
+from autogradviz.cli.split_run_arguments import split
 
 STEP = (
     "import sys, torch\n"

@@ -211,6 +211,13 @@ def test_polars_reads_an_exported_run(exported):
     assert rows.select(polars.len()).collect(engine="streaming").item() == events
 
 
+ALONE = """
+import time, torch
+model = torch.nn.Linear(2, 1)
+model(torch.ones(1, 2)).sum().backward()
+print("waits", flush=True)
+time.sleep(60)
+"""
 WAITING = """
 import os, sys, time, torch
 net = torch.nn.Linear(3, 1)
@@ -220,6 +227,24 @@ for step in range(3):
     optimizer.step()
 print("waits", flush=True), time.sleep(60)
 """
+
+
+@pytest.mark.slow(reason="another interpreter that imports torch")
+def test_a_program_that_is_ended_leaves_a_trace_without_ranks(tmp_path):
+    script = tmp_path / "waiting.py"
+    script.write_text(ALONE)
+    command = [sys.executable, "-m", "autogradviz", "run", str(script)]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "waits\n"
+    process.send_signal(signal.SIGTERM)
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    assert "SIGTERM; the trace is in" in printed
+    trace = autogradviz.load(tmp_path / "waiting.agv")
+    assert len(trace.analysis.graph.nodes)
+    assert [each.reason for each in trace.log.of(RecordingInterrupted)] == ["SIGTERM"]
 
 
 @pytest.mark.slow(reason="another interpreter that imports torch")

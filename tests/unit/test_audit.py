@@ -198,8 +198,8 @@ def test_a_write_to_memory_that_was_read_before_and_is_read_after_is_an_entry():
 
 def test_an_empty_recording_has_no_entry():
     audit = autogradviz.Trace(make_log()).audit()
-    assert (len(audit), repr(audit), audit.to_json()) == (
-        0, "<Audit: nothing that needs a look>", "[]",
+    assert (len(audit), repr(audit), str(audit), audit.to_json()) == (
+        0, "<Audit: nothing that needs a look>", "Nothing that needs a look.", "[]",
     )  # fmt: skip
 
 
@@ -210,6 +210,9 @@ def test_entries_are_json_html_and_text():
     assert audit._repr_html_().startswith("<div ")
     assert "t.py:9" in audit._repr_html_()
     assert "t.py:9" in str(audit)
+    for entry in audit:
+        for text in (entry.effect, *entry.fix.splitlines(), *entry.explanation.splitlines()):
+            assert text in str(audit)
     assert audit.of("order") == (audit[0],)
     assert audit == list(audit)
 

@@ -174,6 +174,7 @@ def test_diagnose_prints_findings_as_json(folder, capsys):
         "fix": expected.fix,
         "confidence": "certain",
         "mechanism": "write",
+        "caught": False,
         "events": list(expected.events),
         "nodes": [1],
         "region_id": None,
@@ -337,7 +338,7 @@ def test_unreadable_file_prints_one_line_and_exits_with_2(folder, capsys, monkey
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("autogradviz.cli.subcommand_and_exit_codes.load_trace_or_run", refuse)
+    monkeypatch.setattr("autogradviz.distributed_runs.run.open_any", refuse)
     assert run("show", "x.agv") == 2
     assert capsys.readouterr() == ("", "autogradviz: x.agv: Permission denied\n")
 
@@ -649,12 +650,49 @@ def test_script_that_fails_is_answered_with_its_own_traceback(folder, capsys, te
         ),
         (["check", "train.py"], "train.py names no function; write train.py:FUNCTION"),
         (["check", "train.py:stp"], "train.py has no 'stp'; did you mean 'step'?"),
-        (["check", "train.py:step"], "has no 'model'; name another variable with --model NAME"),
+        (["check", "train.py:step", "--model", "net"], "train.py has no 'net'"),
+        (
+            ["check", "needs.py:step"],
+            "needs.py imports 'package_that_nobody_has', which is not installed for",
+        ),
+        (["plan", "needs.py:step"], "needs.py imports 'package_that_nobody_has'"),
     ],
 )
 def test_wrong_words_are_answered_with_the_right_ones(folder, capsys, arguments, answer):
     (folder / "train.py").write_text("def step():\n    pass\n")
+    (folder / "needs.py").write_text("import package_that_nobody_has\n")
     (folder / "exits.py").write_text("import sys\ndef step():\n    pass\nsys.exit(3)\n")
     with contextlib.suppress(SystemExit):
         assert main(arguments) == 2
     assert answer in capsys.readouterr().err
+
+
+HELP_WITHOUT_PACKAGES = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in {"torch", "pyarrow", "anywidget", "rich"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from autogradviz.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "printed"),
+    [
+        (["--help"], 0, "print a summary of a trace"),
+        (["shw"], 2, "did you mean show"),
+        (["show", "x.agv"], 2, "is needed, and is not installed for"),
+        (["run", "train.py"], 2, "is needed, and is not installed for"),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments, code, printed):
+    command = [sys.executable, "-c", HELP_WITHOUT_PACKAGES, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, printed in done.stdout + done.stderr) == (code, True)
+    assert "Traceback" not in done.stderr

@@ -109,18 +109,18 @@ def test_rule_in_contributing_finds_its_problem():
     [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names = {}
     exec(block, names)
-    softmax = names["softmax_over_one"]
-    line = source("train.py", 3, "p = x.softmax(-1)")
-    for width, slugs in ((1, ["softmax-over-one"]), (2, [])):
+    example = names["product_in_float64"]
+    line = source("train.py", 3, "y = x @ w")
+    for dtype, slugs in (("float64", ["product-in-float64"]), ("float32", [])):
         log = make_log(
             began(),
             line,
-            tensor(1, (4, width)),
-            tensor(2, (4, width)),
-            op("_softmax", [2], inputs=[1], at="train.py:3"),
+            tensor(1, (4, 4), dtype=dtype),
+            tensor(2, (4, 4), dtype=dtype),
+            op("mm", [2], inputs=[1, 1], at="train.py:3"),
             ended(),
         )
-        found = list(softmax.findings(Evidence(Analysis(log))))
+        found = list(example.findings(Evidence(Analysis(log))))
         assert [finding.slug for finding in found] == slugs
         assert all(finding.culprit.lineno == 3 for finding in found)
 
@@ -137,3 +137,31 @@ def test_example_without_a_finding_is_named():
 def test_title_of_a_finding_has_the_words_that_people_search_for(query, slug):
     [page] = [page for page in pages("findings") if page.slug == slug]
     assert query in page.title
+
+
+def test_the_rounds_of_unseen_bugs_add_up_to_the_figure_of_the_readme():
+    page = (ROOT / "docs" / "confidence.md").read_text("utf-8").partition("## Held-out bugs")[2]
+    table = page.partition("## Bugs from")[0]
+    rows = re.findall(r"^\| (.+) \| (\d+) \| (\d+) \|$", table, re.MULTILINE)
+    *rounds, (_, bugs, right) = rows
+    assert len(rounds) == 12
+    assert (int(bugs), int(right)) == tuple(sum(int(row[at]) for row in rounds) for at in (1, 2))
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    share = round(100 * int(right) / int(bugs))
+    assert f"Of {bugs} bugs that it had not seen, in twelve rounds" in readme
+    assert f"the first finding named the line of {right} ({share} %)" in readme
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+def test_the_error_in_the_readme_is_that_of_the_code_above_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text("utf-8").partition("## The first minute")[2]
+    first, second, printed = re.findall(r"```(?:python)?\n(.*?)```", text, re.DOTALL)[:3]
+    script = tmp_path / "train.py"
+    script.write_text(f"{first}\n{second}", encoding="utf-8")
+    with pytest.raises(RuntimeError) as raised:
+        exec(compile(script.read_text("utf-8"), str(script), "exec"), {})
+    message, _, note = printed.partition("autogradviz: ")
+    words = " ".join(str(raised.value).split())
+    assert words.startswith(" ".join(message.split()).removeprefix("RuntimeError: ").rstrip(" …"))
+    assert raised.value.__notes__[0].startswith(f"autogradviz: {note.strip()}")

@@ -208,3 +208,8 @@ def test_a_recorded_cell_has_its_own_number(shell):
     assert {op.location.cell for op in trace.analysis.ops if op.location} == {
         result.execution_count
     }
+
+
+def test_an_unknown_option_is_answered_with_the_usage():
+    with pytest.raises(UsageError, match=r"no option --nosuch; usage: %%autogradviz \[MODEL\]"):
+        parse_line("--nosuch")

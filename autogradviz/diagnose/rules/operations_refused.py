@@ -25,6 +25,10 @@ from autogradviz.diagnose.finding_text import (
     join_names,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
+    with_argument,
+    without_graph_for_numpy,
+)
 from autogradviz.event_log.match_ops_to_nodes import custom_functions
 from autogradviz.events import BackwardEnded
 
@@ -201,11 +205,20 @@ def inference_tensor(evidence: Evidence) -> Iterator[Draft]:
             *([*mode, f"the last by {describe_op(op)}"] if op is not None else []),
             *(store if stored is not None else []),
         ],
-        fix="# create it under torch.no_grad(), or clone() it outside inference_mode:\n"
-        f"# {raised.text if raised is not None else ''}",
+        fix=_without_inference_mode(enabled),
         confidence="likely" if made or raised is None else "certain",
         evidence=(op, evidence.analysis.error),
     )
+
+
+def _without_inference_mode(enabled: SourceLocation | None) -> str:
+    """Return the line that enabled the mode with the mode whose tensors autograd can use."""
+    other = "clone() the tensor outside inference_mode"
+    if enabled is None or "inference_mode" not in enabled.text:
+        return f"# create it under torch.no_grad(), or {other}"
+    changed = enabled.text.replace("inference_mode", "no_grad")
+    body = "\n    ..." if changed.endswith(":") else ""
+    return f"{changed}  # or {other}{body}"
 
 
 def _stored(evidence: Evidence, made: list[Op]) -> Op | None:
@@ -267,12 +280,25 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         culprit=next(iter(suspects), error.location),
         victim=error.location,
         explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
-        fix="# give the operands the shapes, dtypes and graphs that the operator takes"
-        if origins
-        else '# trace.why("error") lists what this line depends on',
+        fix=_changed_statement(message, error.location)
+        or (
+            "# give the operands the shapes, dtypes and graphs that the operator takes"
+            if origins
+            else '# trace.why("error") lists what this line depends on'
+        ),
         confidence="hint",
         evidence=(error,),
     )
+
+
+def _changed_statement(message: str, place: SourceLocation | None) -> str:
+    """Return the statement that raised as PyTorch's message says to change it, "" if unknown."""
+    if "Can't call numpy() on Tensor that requires grad" in message:
+        return without_graph_for_numpy(place) or ""
+    if "appears to not have been used in the graph" in message:
+        changed = with_argument(place, "grad", "allow_unused", value=True)
+        return f"{changed}  # the gradient of an unused input is None" if changed else ""
+    return ""
 
 
 def _without_derivative(graph: CausalGraph, message: str) -> SourceLocation | None:

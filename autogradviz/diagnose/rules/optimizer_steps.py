@@ -9,7 +9,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import ZEROING
-from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
+from autogradviz.analysis.formatting import short_location
+from autogradviz.diagnose.blame.gradients_lost import clearing_of, gradients_cleared_at
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     UNSCALE,
     accumulations,
@@ -497,6 +498,7 @@ def _rarely_cleared(
     if closure and started is not None:
         computed = _line_below(evidence, started.stack_id, first.used.stack_id) or computed
     count = max(map(len, found.values()))
+    elsewhere = clearing_of(stepped) if stepped is not None and not closure else None
     return Draft(
         title="Gradients that a step has used are not cleared: the next backward adds to them",
         culprit=computed if closure else stepped,
@@ -509,13 +511,15 @@ def _rarely_cleared(
             + ("the closure of this step" if closure else "backward")
             + " computed the next one, which was added to it:",
             computed,
-            "The next use was of the sum. It was so "
+            "The next use was of the sum. It was so in "
             + (f"all {count}" if count == times[count] else f"{count} of {times[count]}")
-            + " times.",
+            + " steps that follow another one.",
+            "They are cleared here, which did not run between the two:" if elsewhere else "",
+            elsewhere,
         ],
         fix="optimizer.zero_grad()  # in the closure, before the loss is computed"
         if closure
-        else "optimizer.step()\noptimizer.zero_grad()",
+        else f"optimizer.step()\noptimizer.zero_grad(){_moved(elsewhere)}",
         confidence="hint",
         evidence=(first.used, first.gradient, first.again),
         parameters=found,
@@ -755,11 +759,17 @@ def _step_without_gradients(evidence: Evidence, lost: _Lost, count: int) -> Draf
             stepped,
             f"The same happened in each of the {count} recorded steps." if count > 1 else "",
         ],
-        fix="optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
+        fix=f"optimizer.zero_grad(){'' if early else _moved(cleared)}\nloss.backward()\n"
+        f"optimizer.step(){_moved(stepped) if early else ''}",
         confidence="likely",
         evidence=(lost.gradient, lost.zeroed, lost.step),
         parameters=lost.step.tensor_ids,
     )
+
+
+def _moved(line: SourceLocation | None) -> str:
+    """Return a comment that names the line which exists, and is to be moved."""
+    return "" if line is None else f"  # moved here from {short_location(line)}"
 
 
 def _is_before(stepped: SourceLocation | None, computed: SourceLocation | None) -> bool:

@@ -121,6 +121,8 @@ _STORING_CALLS: Final = frozenset(
     {"append", "extend", "add", "insert", "appendleft", "setdefault", "update"}
 )
 """Methods of containers that keep what they are given."""
+_NUMPY_READS: Final = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray"})
+"""Functions of NumPy that read a tensor."""
 _SAFE: Final = {"exp": 0.0, "expm1": 0.0}
 """Inputs at which operators and their derivatives are finite, if it is not 1."""
 
@@ -157,6 +159,38 @@ class _DetachRemover(ast.NodeTransformer):
             return node
         self.found += 1
         return node.value
+
+
+def without_graph_for_numpy(location: SourceLocation | None) -> str | None:
+    """Return a line's statement with ``detach()`` before what NumPy gets, None if it is unknown."""
+    for statement in _statements_of(location):
+        changed = False
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Call):
+                continue
+            name = source.last_name(node.func)
+            if name == "numpy" and isinstance(node.func, ast.Attribute):
+                node.func.value = _detached(node.func.value)
+                changed = True
+            elif name in _NUMPY_READS and node.args:
+                node.args[0] = _detached(node.args[0])
+                changed = True
+        if changed:
+            return ast.unparse(statement)
+    return None
+
+
+def with_argument(
+    location: SourceLocation | None, function: str, name: str, *, value: bool | int | str
+) -> str | None:
+    """Return a line's statement with one more argument of a call, None unless it has one call."""
+    for statement in _statements_of(location):
+        found = list(_calls(statement, function))
+        if len(found) == 1:
+            kept = [each for each in found[0].keywords if each.arg != name]
+            found[0].keywords = [*kept, ast.keyword(name, ast.Constant(value))]
+            return ast.unparse(statement)
+    return None
 
 
 def detached_sum(location: SourceLocation | None) -> str | None:

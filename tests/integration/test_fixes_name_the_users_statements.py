@@ -1,0 +1,97 @@
+"""Fixes change the statement of the user, and name the line that is to be moved."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+import autogradviz
+
+
+def first_finding(step):
+    """Return the first finding of a step with a linear layer, and the audit of the recording."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    with contextlib.suppress(RuntimeError), autogradviz.record(model) as trace:
+        step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    return trace.diagnose()[0], trace.audit()
+
+
+def train(model, optimizer, steps=4):
+    for _ in range(steps):
+        loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+        optimizer.step()
+
+
+def cleared_once(model, optimizer):
+    optimizer.zero_grad()
+    for _ in range(4):
+        loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+        optimizer.step()
+
+
+def cleared_too_late(model, optimizer):
+    for _ in range(4):
+        loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+        optimizer.zero_grad()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(("step", "after"), [(cleared_once, 1), (cleared_too_late, 4)])
+def test_a_fix_names_the_line_that_clears_gradients_at_the_wrong_place(step, after):
+    finding, _ = first_finding(step)
+    line = step.__code__.co_firstlineno + after
+    name = __file__.rpartition("/")[2]
+    assert f"optimizer.zero_grad()  # moved here from {name}:{line}" in finding.fix
+
+
+def test_a_fix_without_such_a_line_names_none():
+    finding, _ = first_finding(train)
+    assert finding.fix == "optimizer.step()\noptimizer.zero_grad()"
+
+
+def test_numbers_of_one_finding_count_steps():
+    finding, [entry, *_] = first_finding(train)
+    assert "It was so in all 3 steps that follow another one." in finding.explanation
+    assert entry.effect.endswith("contain those of earlier steps, in 3 backwards")
+
+
+def gives_numpy(model, _):
+    return model(torch.ones(1, 2)).numpy()
+
+
+def asks_for_unused(model, _):
+    unused = torch.ones(2, requires_grad=True)
+    loss = model(torch.ones(1, 2)).sum()
+    return torch.autograd.grad(loss, [model.weight, unused])
+
+
+def uses_inference_tensor(model, _):
+    with torch.inference_mode():
+        x = torch.ones(1, 2)
+    model(x).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (gives_numpy, "return model(torch.ones(1, 2)).detach().numpy()"),
+        (
+            asks_for_unused,
+            "return torch.autograd.grad(loss, [model.weight, unused], allow_unused=True)"
+            "  # the gradient of an unused input is None",
+        ),
+        (
+            uses_inference_tensor,
+            "with torch.no_grad():  # or clone() the tensor outside inference_mode\n    ...",
+        ),
+    ],
+)
+def test_the_fix_of_an_exception_is_a_changed_statement(step, fix):
+    finding, _ = first_finding(step)
+    assert finding.fix == fix
