@@ -30,7 +30,7 @@ def test_a_healthy_step_opens_on_the_fold_and_a_failing_one_on_its_finding(open_
     assert stage.page.is_visible(".agv-fold-canvas")
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "fold"
     [fold] = stage.scene.folds
-    title = stage.page.text_content(".agv-fold-answer-title")
+    title = stage.page.text_content(".agv-fold-answer-title").replace("\xa0", " ")
     assert fold.sentence.startswith(title)
     stage = Stage(open_page(), recordings.failing(), view="")
     assert stage.page.is_visible(".agv-canvas[data-camera]")
@@ -152,7 +152,7 @@ def test_the_folds_of_several_backwards_are_chosen(open_page):
     assert entries.count() == len(scene.folds) == 6
     entries.nth(3).click()
     assert entries.nth(3).get_attribute("aria-pressed") == "true"
-    title = stage.page.text_content(".agv-fold-answer-title")
+    title = stage.page.text_content(".agv-fold-answer-title").replace("\xa0", " ")
     assert scene.folds[3].sentence.startswith(title)
 
 

@@ -6,7 +6,7 @@ import { block, excerpts, explanationOf, findingSource, fixBlock } from "./findi
 import { factRows } from "../../shell/facts_with_view_links.js";
 import { stoppedBefore, whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
-import { formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import { formatPlace, plural, dotted } from "../../scene/format_numbers_and_names.js";
 import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
@@ -85,7 +85,7 @@ export class Findings {
         {},
         line && h("code", "", line),
         h("div", line && "agv-clamp", text),
-        h("div", "agv-muted", [word, formatPlace(filename, lineno)].filter(Boolean).join(" · ")),
+        h("div", "agv-muted", dotted([word, formatPlace(filename, lineno)])),
       ),
     );
   }
@@ -105,11 +105,7 @@ export class Findings {
         onclick: () => this.store.chooseFinding(at),
       },
       h("div", "agv-strong", finding.title),
-      h(
-        "div",
-        "agv-muted",
-        [finding.confidence, findingPlace(finding)].filter(Boolean).join(" · "),
-      ),
+      h("div", "agv-muted", dotted([finding.confidence, findingPlace(finding)])),
     );
   }
 }
@@ -239,7 +235,9 @@ function findingPlace(finding) {
  * @returns {HTMLElement}
  */
 function findingCard(store, finding, at) {
-  const node = finding.nodes[0];
+  const { culprit_file: file, culprit_line: line } = finding;
+  const cut = store.scene.detaches.find((each) => each.filename === file && each.lineno === line);
+  const node = finding.nodes[0] ?? cut?.reader;
   const show = () => store.reveal({ kind: "node", index: node });
   const compare = () => store.showRegion(finding.region);
   const glyph = finding.confidence === "hint" ? GLYPHS.findings : "failed";

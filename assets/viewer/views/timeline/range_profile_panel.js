@@ -7,7 +7,8 @@ import {
   formatBytes,
   formatCount,
   formatDuration,
-  formatPlace,
+  dotted,
+  placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { lineLink } from "../panels_and_tables.js";
@@ -100,7 +101,7 @@ export class RangeProfilePanel {
       (text, at) => h("th", at > 2 && at < 5 ? "agv-right" : "", text),
     );
     const longest = Math.max(1, ...rows.map((row) => row.time));
-    this.rangeText.textContent = [what, cut].filter(Boolean).join(" · ");
+    this.rangeText.textContent = dotted([what, cut]);
     const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, times.active, longest));
     this.table.replaceChildren(
       h(
@@ -127,10 +128,7 @@ export class RangeProfilePanel {
     }
     const [line] = lines.filter(({ filename }) => filename);
     if (!line || 20 * line.time < active) return [""];
-    return [
-      `${formatPlace(line.filename, line.lineno)} takes ${shareText(line.time, active)}`,
-      line,
-    ];
+    return [`${placeOf(line)} takes ${shareText(line.time, active)}`, line];
   }
 
   /**
