@@ -2,6 +2,7 @@
 /** The findings, other lines of the audit, and the one on display: its fix, source and reasons. */
 
 import { button, h, listHead, onArrows } from "../../dom.js";
+import { Lifelines } from "../tensors/lifelines.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./finding_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 import { stoppedBefore, whyOfFinding } from "../../shell/details/shared_sections.js";
@@ -13,9 +14,15 @@ import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
 /** @typedef {import("../../types.js").SceneFinding} Finding */
 
 export class Findings {
-  /** @param {Store} store */
-  constructor(store) {
+  /**
+   * @param {Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
     this.store = store;
+    /** @type {import("../tensors/lifelines.js").RowSource} of the tensor that the finding is about */
+    this.written = { rows: [], listeners: [] };
+    this.lifeline = new Lifelines(store, palette, this.written);
     this.list = h("div", {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Findings" },
@@ -59,9 +66,23 @@ export class Findings {
       ...(entry >= 0
         ? [entryCard(this.store, audit_entries[entry])]
         : chosen
-          ? [findingCard(this.store, chosen, finding)]
+          ? [findingCard(this.store, chosen, finding), ...this.#story(chosen)]
           : [nothingFound(this.store)]),
     );
+  }
+
+  /**
+   * @param {Finding} finding
+   * @returns {HTMLElement[]} the lifeline of the tensor that its node could not use
+   */
+  #story({ nodes: [at] }) {
+    const { scene, sceneIndex } = this.store;
+    const saved = scene.saved_badges.find(({ node, state }) => node === at && state === "broken");
+    const storage = scene.storages[sceneIndex.storageOf.get(saved?.storage_id ?? -1) ?? -1];
+    if (!storage) return [];
+    this.written.rows = [{ storages: [storage], nbytes: storage.nbytes, atPeak: 0 }];
+    for (const listener of this.written.listeners) listener();
+    return [block(`What happened to ${storage.name}`, this.lifeline.element)];
   }
 
   /**

@@ -32,11 +32,8 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  * @property {import("./ribbon_layer.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
-/** Legends of the picture; the longest that fits is drawn. */
-const HINTS = [
-  "a ribbon is a saved tensor: above when it is saved, in the middle its bytes, below when backward reads it",
-  "above: when it is saved · middle: bytes · below: when backward reads it",
-];
+/** What the picture is to be read as, if it fits. */
+const HINT = "above: when it is saved · middle: bytes · below: when backward reads it";
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
@@ -98,9 +95,8 @@ export function paintFold({ pen, width, height }, picture) {
     const title = `${forward} ${formatDuration(fold.forward_ns)} →`;
     write(pen, title, SIDE, 11, { size: 11, weight: 600, color: palette.text2 });
     const room = width - 2 * SIDE - widthOf(pen, title, 11, 600) - 16;
-    const hint = HINTS.find((text) => widthOf(pen, text, 11) <= room);
     const style = { size: 11, color: palette.text2, align: /** @type {const} */ ("right") };
-    if (hint) write(pen, hint, width - SIDE, 11, style);
+    if (widthOf(pen, HINT, 11) <= room) write(pen, HINT, width - SIDE, 11, style);
     if (fold.turn_ns >= 0) {
       write(pen, `← backward ${formatDuration(fold.backward_ns)}`, width - SIDE, height - 13, {
         size: 11,

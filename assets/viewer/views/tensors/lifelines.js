@@ -22,6 +22,7 @@ import { placeTooltip } from "../../shell/place_tooltip.js";
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
 /** @typedef {import("./storage_rows.js").Row} Row */
+/** @typedef {{rows: Row[], listeners: (() => void)[], peak?: {nbytes: number}}} RowSource */
 
 const ROW_HEIGHT = 26;
 const HEAD_HEIGHT = 26;
@@ -37,7 +38,7 @@ export class Lifelines {
   /**
    * @param {import("../../shared_view_state.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
-   * @param {import("./storage_rows.js").StorageRows} source of the rows
+   * @param {RowSource} source
    */
   constructor(store, palette, source) {
     this.store = store;

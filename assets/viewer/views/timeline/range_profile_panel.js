@@ -259,7 +259,7 @@ function restRows({ phases }, rows) {
       ...{ label, phase: /** @type {any} */ (name), modules: new Set(), count: 0 },
       ...{ time, node: -1, parts: { [name]: time }, filename: "", lineno: 0 },
     });
-    const some = ops === null ? "other ops, and between ops" : "between ops";
+    const some = ops === null ? "ops without a node, and between ops" : "between ops";
     return [
       row(name === "backward" ? "between nodes" : some, between),
       row("ops without a node", other),
