@@ -72,16 +72,20 @@ def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int,
 def _name_operands(analysis: Analysis, storage_ids: Collection[int]) -> dict[int, str]:
     """Return the operands of the lines that saved storages as factors, divisors and the like."""
     names: dict[int, str] = {}
-    # What a recomputation saved, it saved for a node of the forward.
-    forward = {
-        each.storage_id: each.node_id for each in analysis.saved_memory.storages if each.recomputed
+    # What a recomputation saved, it saved for nodes of the forward.
+    savers = {
+        each.storage_id: [analysis.graph.nodes[at] for at in each.savers]
+        for each in analysis.saved_memory.storages
+        if each.recomputed
     }
     for saved in analysis.saved.values():
         storage_id = saved.tensor.storage_id
         if storage_id is None or storage_id not in storage_ids or storage_id in names:
             continue
-        node_id = forward.get(storage_id) if saved.node_id is None else saved.node_id
-        node = analysis.graph.nodes.get(-1 if node_id is None else node_id)
+        node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+        if node is None:
+            same = (n for n in savers.get(storage_id, ()) if n.location == saved.location)
+            node = next(same, None)
         if node is None or saved.location is None or saved.location.function.startswith("<"):
             continue
         name = operand_name(saved.location.text, node.name, saved.slot or "")
