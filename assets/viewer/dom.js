@@ -158,3 +158,10 @@ export function choice(names, first, choose) {
 
 /** Attributes of an element that scrolls sideways, also by keys. */
 export const SCROLLS = { class: "agv-scroll", attrs: { tabindex: 0 } };
+
+/**
+ * @param {string} [label] what the picture shows, in words
+ * @returns {HTMLCanvasElement} as large as the element around it
+ */
+export const chartCanvas = (label = "") =>
+  h("canvas", { class: "agv-chart-canvas", attrs: { role: "img", "aria-label": label } });

@@ -153,7 +153,18 @@ function mountScene(root, scene, model, open, node) {
   const topBar = makeTopBar(VIEWS, store, search.element, savePicture, linkText, palette);
   const rail = makeNavigationRail(VIEWS, store);
   const parts = makeStepParts(VIEWS, store);
-  const shell = h("div", "agv-shell", topBar, rail, parts, ...panes.elements, scrubber.element);
+  // One accent color: without a certain finding, nothing is red.
+  const isHint =
+    scene.findings.length > 0 && scene.findings.every(({ confidence }) => confidence === "hint");
+  const shell = h(
+    "div",
+    `agv-shell ${isHint ? "agv-hint" : ""}`,
+    topBar,
+    rail,
+    parts,
+    ...panes.elements,
+    scrubber.element,
+  );
   root.replaceChildren(shell, hideStill(model));
   restoreWidths(root);
   const showKeys = () => {

@@ -556,6 +556,7 @@
  * The size of a storage in `held_saves`.
  *
  * @typedef {object} SceneStorageSize
+ * @property {number} storage_id
  * @property {number} nbytes
  */
 

@@ -60,7 +60,7 @@ from autogradviz.analysis.tensor_and_module_tables import (
 )
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
-from autogradviz.analysis.why_compiled_saves import ModuleNames, places_of_saved
+from autogradviz.analysis.why_compiled_saves import ModuleNames, SavedAt, places_of_saved
 from autogradviz.event_log.filter_and_redact import until_raised
 from autogradviz.event_log.match_ops_to_nodes import (
     OpNodeMatches,
@@ -400,18 +400,23 @@ class Analysis:
     @collector_paused()
     def saved_memory(self) -> SavedMemory:
         """The storages kept alive for backward, and their sums: saved, at peak, released."""
-        compiled = places_of_saved(self.compiled_regions, self.graph.nodes, self.module_names)
+        compiled = self.compiled_saves
         older = ((event.nbytes, event.steps) for event in self.log.of(OlderSavesHeld))
         return SavedMemory(
             self.memory, self.saved, self.graph, self.regions, compiled, next(older, (0, 0))
         )
+
+    @cached_property
+    def compiled_saves(self) -> dict[tuple[int, int], SavedAt]:
+        """Where and what for compiled regions saved storages, by node and storage."""
+        return places_of_saved(self.compiled_regions, self.graph.nodes, self.module_names)
 
     def saved_memory_of(self, device: str) -> SavedMemory:
         """Return the storages of one device that are kept alive for backward."""
         if {each.tensor.device for each in self.saved.values()} <= {device}:
             return self.saved_memory
         saved = {key: each for key, each in self.saved.items() if each.tensor.device == device}
-        compiled = places_of_saved(self.compiled_regions, self.graph.nodes, self.module_names)
+        compiled = self.compiled_saves
         curve = build_memory(self.log, self.tensors, saved)
         return SavedMemory(curve, saved, self.graph, self.regions, compiled)
 

@@ -305,3 +305,8 @@ class CompiledRegion:
     def saved_nbytes(self) -> int:
         """Planned size of all saved values in bytes."""
         return sum(slot.nbytes for slot in self.saved)
+
+    @property
+    def computed_nbytes(self) -> int:
+        """Planned size of the saved values that it computed: its inputs are alive anyway."""
+        return sum(slot.nbytes for slot in self.saved if slot.kind != "input")

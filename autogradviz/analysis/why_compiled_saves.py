@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.compiled_graphs.read_graph_text import ITEM
+from autogradviz.compiled_graphs.read_graph_text import ITEM, is_view
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
@@ -31,11 +31,14 @@ A wrapper outside of the recorded model has the name of its class.
 
 
 class SavedAt(NamedTuple):
-    """The module and the line of a saved value."""
+    """The module and the line of a saved value, and what eager code would save it for."""
 
     module: str  # "" if unknown
     location: SourceLocation | None
     order: int  # of the op that needs it among those of the forward
+    node: str = ""  # "Addmm", as the node of the op that needs it is named; "" if unknown
+    slot: str = ""  # "self"
+    made_by: str = ""  # the op that computed it, "gelu"
 
 
 class ModuleNames:
@@ -77,8 +80,10 @@ def places_of_saved(
     """Return the places of the saved storages of compiled regions, by node and storage."""
     places: dict[tuple[int, int], SavedAt] = {}
     for region in regions:
+        graph = {op.name: op for op in region.forward_ops}
         for slot in region.saved:
             op = _first_op(slot)
+            use = _use(graph, slot, op)
             location = slot.location if op is None else op.location
             for run in slot.runs:
                 if run.tensor is None or run.tensor.storage_id is None:
@@ -87,8 +92,41 @@ def places_of_saved(
                 outer = "" if node is None else node.module
                 module = names.find(op.module, outer) if op is not None and op.module else outer
                 key = run.node_id, run.tensor.storage_id
-                places.setdefault(key, SavedAt(module, location, op.position if op else 0))
+                order = op.position if op else 0
+                places.setdefault(key, SavedAt(module, location, order, *use))
     return places
+
+
+def _use(
+    graph: Mapping[str, CompiledOp], slot: CompiledSlot, user: CompiledOp | None
+) -> tuple[str, str, str]:
+    """Return the node, the slot and the op that made a saved value, as eager code names them.
+
+    Views compute nothing: what they take was computed before, what they return is used after.
+    """
+    base = _base(graph, slot.name)
+    made = graph.get(base)
+    while user is not None and is_view(user.target):
+        view = user.name
+        user = next((op for op in graph.values() if view in op.arguments), None)
+    if user is None:
+        return "", "", ""
+    words = short_op_name(user.target).strip("_").split("_")
+    node = "".join(word[:1].upper() + word[1:] for word in words)
+    if made is user:
+        items = [op.name for op in graph.values() if op.target == ITEM and base in op.arguments]
+        item = items.index(slot.name) if slot.name in items else ""
+        return node, f"result{item}", ""
+    is_first = bool(user.arguments) and _base(graph, user.arguments[0]) == base
+    made_by = "" if made is None else short_op_name(made.target)
+    return node, "self" if is_first else "other", made_by
+
+
+def _base(graph: Mapping[str, CompiledOp], name: str) -> str:
+    """Return the name of the value that a value is a view of, itself if it is none."""
+    while (op := graph.get(name)) is not None and is_view(op.target) and op.arguments:
+        name = op.arguments[0]
+    return name
 
 
 def _first_op(slot: CompiledSlot) -> CompiledOp | None:

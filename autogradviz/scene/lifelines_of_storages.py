@@ -115,7 +115,8 @@ class _StorageBuilder:
         creator = self._analysis.creators.get(history.storage_id)
         counted = self._counted.get(history.storage_id)
         holds = self._holds[history.storage_id]
-        node_ids = [s.node_id for s in shown if s.node_id in self._folded.index_of]
+        saved_by = (*(s.node_id for s in shown), self._packed_by.get(history.storage_id))
+        node_ids = [at for at in saved_by if at in self._folded.index_of]
         changed: list[int | None] = [s.changed_version for s in wrong if s.broken]
         if not wrong:
             changed = [self._stale[s.saved_id].seen_version for s in stale]
@@ -159,7 +160,8 @@ class _StorageBuilder:
         if first is not None and first.is_argument:
             return "checkpoint argument"
         if first is not None and node is not None:
-            kind, meaning = kind_of_slot(node.name, first.slot or "", made_by)
+            within = self._analysis.compiled_saves.get((node.node_id, storage_id))
+            kind, meaning = kind_of_slot(node.name, first.slot or "", made_by, within)
             if kind not in {"other", "elementwise"}:
                 return meaning
         return f"{made_by} out" if made_by else "input"

@@ -66,7 +66,10 @@ def build_prediction_tables(analysis: Analysis) -> PredictionTables:
             )
             for save in model.saves
         ),
-        storage_sizes=tuple(_make_size(nbytes=nbytes) for nbytes in model.nbytes.values()),
+        storage_sizes=tuple(
+            _make_size(storage_id=storage_id, nbytes=nbytes)
+            for storage_id, nbytes in model.nbytes.items()
+        ),
     )
 
 

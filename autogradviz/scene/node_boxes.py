@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Hook, Node, Op, Region, SavedTensor
+    from autogradviz.analysis.why_compiled_saves import SavedAt
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
@@ -553,8 +554,8 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str, str, str], ...]] = tuple(
         ("Addmm|Linear|Mm", "", "linear", "linear input"),
         ("Bmm|Baddbmm|Mv|Dot", "self|batch1", "product", "left factor"),
         ("Bmm|Baddbmm|Mv|Dot", "", "product", "right factor"),
-        (".*Convolution", "input", "convolution", "convolution input"),
-        (_NORMS, "input", "norm", "norm input"),
+        (".*Convolution", "input|self", "convolution", "convolution input"),
+        (_NORMS, "input|self", "norm", "norm input"),
         ("FusedRmsNorm|RmsNorm", "", "norm", "reciprocal of rms"),
         (_NORMS, "result1|save_mean", "norm", "mean"),
         (_NORMS, "result2|save_invstd", "norm", "reciprocal of std"),
@@ -565,7 +566,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str, str, str], ...]] = tuple(
         (_LOSSES, "total_weight", "loss", "total weight of the loss"),
         (_LOSSES, "result", "loss", "result of the loss"),
         (_LOSSES, "", "loss", "logits"),
-        ("Embedding", "indices", "index", "indices of the embedding"),
+        ("Embedding", "indices|other", "index", "indices of the embedding"),
         ("MaxPool.*|AdaptiveMaxPool.*", "result1|indices", "index", "indices of the maxima"),
         ("MaxPool.*|AdaptiveMaxPool.*", "self", "other", "pooling input"),
         ("Sort|Topk|Max|Min", "indices|result1", "index", "indices of the {op} result"),
@@ -591,7 +592,9 @@ _ACTIVATIONS: Final = frozenset(
 _NUMBER: Final = re.compile(r"Backward\d*$")
 
 
-def kind_of_slot(node: str, slot: str, made_by: str) -> tuple[str, str]:
+def kind_of_slot(
+    node: str, slot: str, made_by: str, compiled: SavedAt | None = None
+) -> tuple[str, str]:
     """Return the kind and the meaning of a saved tensor.
 
     Args:
@@ -599,7 +602,12 @@ def kind_of_slot(node: str, slot: str, made_by: str) -> tuple[str, str]:
         slot: "self".
         made_by: name of the op that created its storage, "" if unknown: some masks are made by
             operators of random numbers, and saved by a multiplication.
+        compiled: what a compiled region saved it for, None elsewhere.
     """
+    if compiled is not None and compiled.node:
+        inside = kind_of_slot(compiled.node, compiled.slot, compiled.made_by)
+        if inside[0] != "other":
+            return inside
     if node.startswith("Mul") and made_by in {"empty_like", "bernoulli", "bernoulli_", "div_"}:
         return "attention", "dropout mask"
     if node.startswith(("Bmm", "Mul")) and made_by in {"_softmax", "softmax"}:

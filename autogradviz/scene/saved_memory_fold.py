@@ -28,7 +28,6 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.analysis.idle_time import busy_time
-from autogradviz.analysis.why_compiled_saves import places_of_saved
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import RegionRan
 from autogradviz.scene.node_boxes import TITLES, kind_of_slot
@@ -147,15 +146,22 @@ def _shared_root(blocks: Collection[str]) -> str:
 def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -> Iterable[_Strand]:
     """Yield the storages that are held in place, as ``SavedMemory`` counts them."""
     nodes = analysis.graph.nodes
-    places = places_of_saved(analysis.compiled_regions, nodes, analysis.module_names)
+    places = analysis.compiled_saves
     ran = {each.node_id: each.time_ns for each in analysis.log.of(RegionRan) if not each.early}
+    forwards = [s for s in analysis.timeline.spans if s.kind == "forward" and not s.depth]
+    # A region is recorded when its forward ended. It began no earlier than the forward around it.
+    begun = {
+        node_id: max((s.start_ns for s in forwards if s.start_ns <= end_ns), default=end_ns)
+        for node_id, end_ns in ran.items()
+    }
     by_storage: dict[int | None, list[SavedTensor]] = defaultdict(list)
     for saved in analysis.saved.values():
         by_storage[saved.tensor.storage_id].append(saved)
     for index, storage in enumerate(analysis.saved_memory.storages):
         savers = by_storage[storage.storage_id]
         first = analysis.saved[storage.holds[0].saved_id]
-        node = nodes.get(-1 if storage.node_id is None else storage.node_id)
+        node_id = -1 if storage.node_id is None else storage.node_id
+        node = nodes.get(node_id)
         runs = [
             (start, start if end is None else end)
             for each in storage.savers
@@ -164,15 +170,14 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
         ]
         creator = analysis.creators.get(storage.storage_id)
         made_by = display_op_name(creator.name) if creator else ""
-        kind, label = kind_of_slot(node.name if node else "", first.slot or "", made_by)
+        within = places.get((node_id, storage.storage_id))
+        use = node.name if node else "", first.slot or "", made_by
+        kind, label = kind_of_slot(*use, within)
         if first.is_argument:
             kind, label = "argument", "checkpoint argument"
         held_ns = storage.holds[0].start_ns
         op = node.op if node is not None and node.op is not None else first.op
-        begun_ns = op.time_ns if op is not None else ran.get(storage.node_id or 0, held_ns)
-        within = places.get(
-            (-1 if storage.node_id is None else storage.node_id, storage.storage_id)
-        )
+        begun_ns = op.time_ns if op is not None else begun.get(node_id, held_ns)
         ends = [hold.end_ns for hold in storage.holds]
         strand = _Strand(
             index=index,
@@ -181,7 +186,7 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
             saved_ns=min(begun_ns, held_ns) if storage.recomputed else held_ns,
             held_ns=held_ns,
             begun_ns=begun_ns,
-            made_ns=begun_ns + (op.duration_ns if op is not None else 0),
+            made_ns=ran.get(node_id, begun_ns) if op is None else begun_ns + op.duration_ns,
             order=within.order if within else 0,
             read_ns=min(runs, default=(-1, -1))[0],
             reads_ns=tuple([start for start, _ in runs]),

@@ -591,6 +591,7 @@ class SceneHeldSave:
 class SceneStorageSize:
     """The size of a storage in ``held_saves``."""
 
+    storage_id: int
     nbytes: int
 
 

@@ -72,11 +72,20 @@ def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int,
 def _name_operands(analysis: Analysis, storage_ids: Collection[int]) -> dict[int, str]:
     """Return the operands of the lines that saved storages as factors, divisors and the like."""
     names: dict[int, str] = {}
+    # What a recomputation saved, it saved for nodes of the forward.
+    savers = {
+        each.storage_id: [analysis.graph.nodes[at] for at in each.savers]
+        for each in analysis.saved_memory.storages
+        if each.recomputed
+    }
     for saved in analysis.saved.values():
         storage_id = saved.tensor.storage_id
         if storage_id is None or storage_id not in storage_ids or storage_id in names:
             continue
         node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
+        if node is None:
+            same = (n for n in savers.get(storage_id, ()) if n.location == saved.location)
+            node = next(same, None)
         if node is None or saved.location is None or saved.location.function.startswith("<"):
             continue
         name = operand_name(saved.location.text, node.name, saved.slot or "")
@@ -124,6 +133,8 @@ def _name_output(
 ) -> None:
     """Name the storages that the last op of a module returned, if the module created them."""
     module = last_part(op.module)
+    if module == "GraphModule":  # of a compiled region: what it returns is the user's
+        return
     for tensor in op.outputs[:1]:  # the others are statistics, such as mean and reciprocal of std
         storage_id = tensor.storage_id
         if storage_id is None or storage_id not in storage_ids or module.isdigit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -25,12 +26,18 @@ def held_at(scene, time_ns):
     )
 
 
+def bytes_of(text):
+    """Return the bytes of a text like "1.2 kB"."""
+    value, unit = text.split()
+    return float(value) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit]
+
+
 def test_a_healthy_step_opens_on_the_fold_and_a_failing_one_on_its_finding(open_page):
     stage = Stage(open_page(), recordings.plain(), view="")
     assert stage.page.is_visible(".agv-fold-canvas")
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "fold"
     [fold] = stage.scene.folds
-    title = stage.page.text_content(".agv-fold-answer-title")
+    title = stage.page.text_content(".agv-fold-answer-title").replace("\xa0", " ")
     assert fold.sentence.startswith(title)
     stage = Stage(open_page(), recordings.failing(), view="")
     assert stage.page.is_visible(".agv-canvas[data-camera]")
@@ -153,7 +160,7 @@ def test_the_folds_of_several_backwards_are_chosen(open_page):
     assert entries.count() == len(scene.folds) == 6
     entries.nth(3).click()
     assert entries.nth(3).get_attribute("aria-pressed") == "true"
-    title = stage.page.text_content(".agv-fold-answer-title")
+    title = stage.page.text_content(".agv-fold-answer-title").replace("\xa0", " ")
     assert scene.folds[3].sentence.startswith(title)
 
 
@@ -243,10 +250,10 @@ def test_the_budget_shows_plan_line_and_cost(open_page, axe, picture):
     page = stage.page
     for at, plan in enumerate(scene.budget_plans, 1):
         page.locator(".agv-budget-range").fill(str(at))
-        text = page.text_content(".agv-fold-answer")
-        assert f"{plan.peak_nbytes / 1000:.1f} kB predicted" in text or (
-            f"{plan.peak_nbytes} B predicted" in text
-        )
+        title = page.text_content(".agv-fold-answer-title").replace("\xa0", " ")
+        assert title.startswith(f"{format_bytes(plan.peak_nbytes)} predicted at the peak")
+        kinds = page.locator(".agv-fold-kind b").all_text_contents()
+        assert sum(map(bytes_of, kinds)) == pytest.approx(plan.peak_nbytes, rel=0.05)
         if plan.after:
             assert page.text_content(".agv-patch-old") == f"- {plan.before.strip()}"
             assert page.text_content(".agv-patch-new") == f"+ {plan.after.strip()}"
@@ -254,3 +261,25 @@ def test_the_budget_shows_plan_line_and_cost(open_page, axe, picture):
     page.evaluate(axe)
     found = page.evaluate("axe.run(document.querySelector('.agv'))")["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+
+
+TEXTS = """() => {
+  window.texts = [];
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    if (this.canvas.matches(".agv-fold-canvas canvas")) texts.push(text);
+    fillText.call(this, text, ...rest);
+  };
+}"""
+
+
+@pytest.mark.parametrize("width", [1440, 1100])
+def test_each_block_of_a_run_is_named_in_the_same_way(open_page, width):
+    stage = Stage(
+        open_page(viewport={"width": width, "height": 900}), recordings.plain(), view="fold"
+    )
+    stage.page.evaluate(TEXTS)
+    stage.resize({"width": width + 20, "height": 900})
+    pills = [text for text in stage.page.evaluate("texts") if re.search(r"\d k?B(?!.*held)", text)]
+    assert pills
+    assert all(re.match(r"[a-z]\S* · \d", text) for text in pills)

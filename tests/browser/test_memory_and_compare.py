@@ -29,7 +29,7 @@ def traces():
 
 
 def sentence_of(page):
-    return page.locator(".agv-sentence").text_content()
+    return page.locator(".agv-sentence").text_content().replace("\xa0", " ")
 
 
 def open_rows(page):

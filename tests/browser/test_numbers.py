@@ -31,21 +31,13 @@ def test_views_display_the_sums_of_the_python_api(open_page, name):
     trace = PROGRAMS[name]()
     sizes, stage = trace.saved_bytes(), Stage(open_page(), trace._scene)
     peak = f"{format_bytes(sizes.at_peak)} held at peak"
-    stage.page.locator(".agv-canvas").first.focus()
-    stage.page.keyboard.press("Escape")  # the path to the victim of a failing step
-    stage.page.keyboard.press("Escape")  # the victim itself
-    stage.settle()
-    shown = properties(stage.page, ".agv-details")
-    assert shown["saved"] == format_bytes(sizes.saved)
-    assert shown.get("recomputed", "0 B") == format_bytes(sizes.recomputed)
-    assert shown["held at peak"] == format_bytes(sizes.at_peak)
-    assert shown["released"] == format_bytes(sizes.released)
     figures = stage.page.text_content(".agv-figures")
     assert f"{format_bytes(sizes.at_peak)} saved tensors at peak" in figures
     stage.show("tensors")
     head = stage.page.locator(".agv-pane-tensors .agv-view-head").first.text_content()
     assert peak in head
     assert f"{format_bytes(sizes.saved)} saved" in head
+    assert not sizes.recomputed or f"{format_bytes(sizes.recomputed)} recomputed" in head
     stage.show("timeline")
     profile = properties(stage.page, ".agv-pane-timeline")
     assert profile["released"] == format_bytes(sizes.released)

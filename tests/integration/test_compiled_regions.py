@@ -136,6 +136,35 @@ def test_slots_and_ops_have_lines_modules_and_reasons(backend):
         assert op.location == op.forward_op.location
 
 
+class Attention(nn.Module):
+    """A layer with the usual ops of a transformer."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        y = self.norm(x)
+        scores = (y @ y.transpose(-2, -1)).softmax(-1)
+        return self.down(F.gelu(self.up(scores @ y)))
+
+
+def test_saved_values_are_named_by_what_eager_code_saves_them_for():
+    compiled = torch.compile(Attention(), backend="aot_eager")
+    with autogradviz.record(compiled) as trace:
+        compiled(torch.rand(2, 4, 8)).sum().backward()
+    ribbons = trace._scene.ribbons
+    kinds = {ribbon.kind for ribbon in ribbons}
+    assert {"activation", "attention", "norm", "linear", "product"} <= kinds
+    labels = {ribbon.label for ribbon in ribbons}
+    expected = {"GELU input", "GELU output", "softmax result", "norm input", "mean"}
+    assert expected | {"reciprocal of std", "linear input"} <= labels
+    assert expected <= {storage.name for storage in trace._scene.storages}
+    assert not any("GraphModule" in storage.name for storage in trace._scene.storages)
+    # The region takes the time of the forward, not the save after it.
+    assert sum(ribbon.forward_ns for ribbon in ribbons) > 0
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nearly_all_backward_ops_have_a_line_of_the_user(backend):
     trace = record(training(torch.compile(Block(), backend=backend), 3, 8))

@@ -7,6 +7,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.errors import UnknownTargetError
@@ -183,3 +184,18 @@ def test_a_value_that_two_losses_read_is_to_be_detached_for_one_of_them():
     (cut,) = [each for each in trace.audit() if each.mechanism == "cut"]
     assert cut.statement == "fake = generator_net(torch.rand(4, 2)).detach()"
     assert cut.fix.splitlines()[-1] == "# and write fake.detach() where the others read it"
+
+
+def test_what_a_recomputation_saves_has_the_names_of_the_forward():
+    def attend(q, k):
+        scores = q @ k.transpose(-2, -1)
+        return scores.softmax(-1)
+
+    def block(x):
+        return attend(x.relu(), x.tanh())
+
+    x = torch.rand(2, 4, 4, requires_grad=True)
+    with autogradviz.record() as trace:
+        checkpoint(block, x, use_reentrant=False).sum().backward()
+    names = {storage.name for storage in trace._scene.storages}
+    assert {"q", "k"} <= names

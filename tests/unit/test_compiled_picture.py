@@ -63,7 +63,7 @@ def texts(scene, style, detail="lines"):
 def test_line_of_a_region_separates_values_from_inputs_and_ops_from_views():
     mlp = region_of(*MLP, Op("tokens", 2, nbytes=500, saved="input", differentiable=False))
     figures = describe_region(mlp, 0, {}).subtitle.split(" · ")
-    assert figures[3:] == ["5.0 kB computed + 500 B of inputs saved", "1 view recomputed"]
+    assert figures[3:] == ["5.0 kB + 500 B inputs saved", "1 view recomputed"]
     again = describe_region(region_of(*CHECKPOINTED), 0, {}).subtitle.split(" · ")
     assert again[3].endswith("kB saved")
     assert again[4].endswith(" recomputed")

@@ -310,6 +310,7 @@ test("without checkpoints, the plan with the lowest peak is the answer", () => {
 test("questions on a gradient are in the words of the program", () => {
   for (const question of [
     "why is aux.weight.grad None?",
+    "why is aux.weight None?",
     "why is the gradient of aux.weight None",
     "why does aux.weight have no gradient",
   ]) {

@@ -175,7 +175,7 @@ test("computed values are listed before inputs, and equal ones once", async () =
   const [card] = regionCard({ scene: SCENE }, SCENE.compiled_regions[0]);
   assert.deepEqual(card.texts, [
     "Why it is saved",
-    "3 values · 11 kB",
+    "2.0 kB + 9.0 kB of inputs",
     ...[
       "a",
       " and 1 like it",

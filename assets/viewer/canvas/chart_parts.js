@@ -2,7 +2,7 @@
 /** Parts of charts: canvas setup, axis ticks, time axes, step curves, colors of spans. */
 
 import { columnOf } from "../payload/lazy_rows.js";
-import { formatDuration, formatTimes } from "../scene/format_numbers_and_names.js";
+import { formatCount, formatDuration, formatTimes } from "../scene/format_numbers_and_names.js";
 
 /** @typedef {import("./text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("./theme.js").Palette} Palette */
@@ -116,11 +116,13 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
   ctx.lineWidth = 1;
   const room = x(end) - x(start);
   const count = Math.max(2, room / 110);
-  const times =
-    axis?.kind === "events"
-      ? ticks(axis.positionOf(start), axis.positionOf(end), count).map(axis.timeAt)
-      : roundTimes(start, end, count, axis);
-  const texts = formatTimes(times);
+  const events =
+    axis?.kind === "events" && ticks(axis.positionOf(start), axis.positionOf(end), count);
+  const times = events ? events.map(axis.timeAt) : roundTimes(start, end, count, axis);
+  // Events are at equal distances, their times are not.
+  const texts = events
+    ? events.map((at) => `event ${formatCount(Math.round(at))}`)
+    : formatTimes(times);
   const breaks = axis?.kind === "time" && grid ? axis.idle : [];
   /** @type {[number, number][]} */
   const labels = [];
@@ -147,7 +149,7 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
   }
   for (const [i, time] of times.entries()) {
     const at = Math.round(x(time)) + 0.5;
-    const written = write(time ? texts[i] : "0 ms", at);
+    const written = write(time || events ? texts[i] : "0 ms", at);
     if (!grid || !written) continue;
     ctx.strokeStyle = palette.line;
     ctx.beginPath();

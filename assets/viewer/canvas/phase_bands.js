@@ -17,16 +17,21 @@ const PHASES = ["forward", "backward", "optimizer", "recompute"];
  */
 export function paintPhases(pen, x, from, spans, head, bottom) {
   const { ctx, palette } = pen;
-  for (const { kind, depth, start_ns, end_ns } of spans) {
-    if (depth || !PHASES.includes(kind)) continue;
+  const phases = spans
+    .filter(({ kind, depth }) => !depth && PHASES.includes(kind))
+    .sort((a, b) => a.start_ns - b.start_ns);
+  phases.forEach(({ kind, start_ns, end_ns }, at) => {
+    const next = phases[at + 1];
+    // What is saved between a forward and its backward belongs to the forward.
+    const isTurn = kind === "forward" && next?.kind === "backward" && next.start_ns > end_ns;
     const left = Math.max(from, x(start_ns));
-    const width = Math.max(1.5, x(end_ns) - left);
+    const width = Math.max(1.5, x(isTurn ? next.start_ns : end_ns) - (isTurn ? 1 : 0) - left);
     const hue = hueOfSpan(palette, kind);
     const isRecompute = kind === "recompute";
     ctx.fillStyle = mix(hue, palette.surface, isRecompute ? 0.35 : 0.2);
     if (isRecompute) {
       ctx.fillRect(left, head - 6, width, 3);
-      continue;
+      return;
     }
     roundRect(ctx, left, 3, width, 15, 2);
     ctx.fill();
@@ -35,5 +40,5 @@ export function paintPhases(pen, x, from, spans, head, bottom) {
     }
     ctx.fillStyle = `${hue}0d`;
     ctx.fillRect(left, head, width, bottom - head);
-  }
+  });
 }

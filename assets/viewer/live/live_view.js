@@ -3,7 +3,7 @@
 
 import { hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, claim, h, listen } from "../dom.js";
-import { formatBytes } from "../scene/format_numbers_and_names.js";
+import { formatBytes, dotted } from "../scene/format_numbers_and_names.js";
 import { drawChart, placeAt } from "./line_chart_over_steps.js";
 import { State, measuresOf } from "./received_steps.js";
 
@@ -132,7 +132,7 @@ export class LiveView {
     this.status.replaceChildren(
       h("h2", "", newest?.name || newest?.model || "autogradviz"),
       h("span", `agv-live-kind agv-live-${kind}`, text),
-      h("span", "agv-muted", facts.filter(Boolean).join(" · ")),
+      h("span", "agv-muted", dotted(facts)),
       ...notes.filter(Boolean).map((note) => h("p", "agv-muted", note)),
     );
   }

@@ -8,6 +8,7 @@ import {
   formatNorm,
   formatPlace,
   plural,
+  placeOf,
 } from "./format_numbers_and_names.js";
 import { largestFold } from "./ribbon_bytes_and_colors.js";
 
@@ -32,7 +33,7 @@ const QUESTIONS = [
   [/^why (?:is (?:there )?)?no grad(?:ient)?s?\b[:\s]*(?:of|for|in)?\s*(.*)/, whyNoGradient],
   [/^why (?:is|has|does|did) (?:the )?grad(?:ient)? (?:of|for) (.+?)(?: .*)?$/, whyNoGradient],
   [
-    /^why (?:is|has|does|did) (.+?)(?:\.grad|'s grad(?:ient)?| (?:has|have|get) no grad).*$/,
+    /^why (?:is|has|does|did) (.+?)(?:\.grad|'s grad(?:ient)?| (?:has|have|get) no grad| none\b).*$/,
     whyNoGradient,
   ],
   [/^who wrote\s+(.+)/, whoWrote],
@@ -198,7 +199,7 @@ function whoWrote(sceneIndex, subject) {
     ({ culprit_file, culprit_line }) =>
       culprit_file === first.filename && culprit_line === first.lineno,
   );
-  const place = first.lineno ? ` at ${formatPlace(first.filename, first.lineno)}` : "";
+  const place = first.lineno ? ` at ${placeOf(first)}` : "";
   return {
     sentence: `${first.op || "an op"}${place} wrote ${subject} in place${harm}${times}${some}.`,
     bars: [],
@@ -322,7 +323,7 @@ function whatHolds(sceneIndex, subject) {
     list.reduce((total, each) => total + each.nbytes, 0);
   const line = [...lines.values()].find((list) => list[0].lineno && isMeant(sum(list)));
   if (!line) return null;
-  const sentence = `${formatPlace(line[0].filename, line[0].lineno)} keeps ${formatBytes(sum(line))} in ${plural(line.length, "storage")}.`;
+  const sentence = `${placeOf(line[0])} keeps ${formatBytes(sum(line))} in ${plural(line.length, "storage")}.`;
   return { sentence, bars: [], ...lineAt(sceneIndex, line[0]), fix: "", link: { line: true } };
 }
 
@@ -377,17 +378,12 @@ function slowestLine(sceneIndex) {
   const parts = first.backward
     ? `: ${formatDuration(first.forward)} itself, ${formatDuration(first.backward)} in backward`
     : "";
-  const place = formatPlace(first.filename, first.lineno);
+  const place = placeOf(first);
   return {
     sentence: `${place} takes ${formatDuration(time(first))}, ${share(time(first))} % of the time of all ops${parts}.`,
     bars: [first, ...rest]
       .slice(0, MAX_BARS)
-      .map((each) => [
-        formatPlace(each.filename, each.lineno),
-        formatDuration(time(each)),
-        time(each) / (total || 1),
-        "",
-      ]),
+      .map((each) => [placeOf(each), formatDuration(time(each)), time(each) / (total || 1), ""]),
     ...lineAt(sceneIndex, first),
     fix: "",
     link: { line: true },

@@ -160,3 +160,37 @@ export function formatShape({ shape, dtype, nbytes }) {
   const count = shape.split("×").reduce((product, size) => product * Number(size || 1), 1);
   return shape && (count * bits) / 8 < nbytes / 2 ? `${shape} view` : shape;
 }
+
+/**
+ * @param {string} first
+ * @param {string} last
+ * @returns {string} "h.0–10.attn"
+ */
+export function nameRange(first, last) {
+  if (first === last) return first;
+  const [a, b] = [first.split("."), last.split(".")];
+  const apart = a.filter((part, at) => part !== b[at]);
+  if (apart.length !== 1 || a.length !== b.length) return `${first} – ${last}`;
+  return a.map((part, at) => (part === b[at] ? part : `${part}–${b[at]}`)).join(".");
+}
+
+/**
+ * @param {string} text
+ * @returns {string} the same; no line ends between a number and its unit
+ */
+export const unbroken = (text) =>
+  text
+    .replace(/(\d) (?=(?:[kMGT]?B|[nµm]?s|%)(?![\w]))/g, "$1\u00a0")
+    .replace("% time", "%\u00a0time");
+
+/**
+ * @param {(string | false | null | undefined | number)[]} parts
+ * @returns {string} those that say something, with dots between them
+ */
+export const dotted = (parts) => parts.filter(Boolean).join(" · ");
+
+/**
+ * @param {{filename: string, lineno: number}} place
+ * @returns {string} "gpt.py:53"
+ */
+export const placeOf = ({ filename, lineno }) => formatPlace(filename, lineno);

@@ -2,7 +2,7 @@
 /** Saved memory over time in layers: by kind of saved tensor, module or source line. */
 
 import { kindOfStorage } from "./ribbon_bytes_and_colors.js";
-import { blockPrefix, formatPlace, plural } from "./format_numbers_and_names.js";
+import { blockPrefix, plural, placeOf } from "./format_numbers_and_names.js";
 
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
 /** @typedef {import("../types.js").Scene} Scene */
@@ -16,7 +16,7 @@ const MAX_TIMES = 600;
 export const GROUPINGS = {
   module: (storage) => blockPrefix(storage.module) || "no module",
   kind: ({ storage_id }, scene) => kindOfStorage(scene, storage_id),
-  line: (storage) => formatPlace(storage.filename, storage.lineno) || "no line",
+  line: (storage) => placeOf(storage) || "no line",
 };
 
 /**

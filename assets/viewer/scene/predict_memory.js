@@ -16,6 +16,13 @@ const BANDWIDTH = 12e9;
  * @property {number} copied bytes in a step
  * @property {number} addedNs by recomputations and copies
  * @property {Curve} curve over event numbers
+ * @property {() => Held} held what is held at the peak
+ */
+
+/**
+ * @typedef {object} Held
+ * @property {Set<number>} atPeak ids of storages
+ * @property {Set<number>} again ids of storages that only backward has, computed again
  */
 
 /** @typedef {{time_ns: number, nbytes: number}[]} Curve */
@@ -79,8 +86,21 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
   const curve = sumIntervals(intervals, (key) => storage_sizes[key % count].nbytes);
   const durations = sorted(recomputeNs);
   const bytes = median(sorted(copied));
+  const peak = curve.reduce((most, { nbytes }) => Math.max(most, nbytes), 0);
+  const held = () => {
+    const seq = curve.find(({ nbytes }) => nbytes === peak)?.time_ns ?? 0;
+    const atPeak = new Set();
+    const again = new Set();
+    for (const [key, list] of intervals) {
+      const { storage_id: id } = storage_sizes[key % count];
+      if (list.some(([start, end]) => start <= seq && seq < end)) atPeak.add(id);
+      if (key >= count && !intervals.has(key % count)) again.add(id);
+    }
+    return { atPeak, again };
+  };
   return {
-    peak: curve.reduce((most, { nbytes }) => Math.max(most, nbytes), 0),
+    peak,
+    held,
     recomputeNs: median(durations),
     recomputeRangeNs: [durations[0] ?? 0, durations.at(-1) ?? 0],
     steps: new Set([...recomputeNs.keys(), ...copied.keys()]).size,

@@ -6,7 +6,7 @@
 
 import { h, listen } from "../dom.js";
 import { icon } from "../canvas/glyph_shapes.js";
-import { formatBytes, plural } from "../scene/format_numbers_and_names.js";
+import { formatBytes, plural, dotted } from "../scene/format_numbers_and_names.js";
 import { FILTERS, findNodes, parseQuery } from "./search_filters.js";
 import { searchEntries } from "./search_entries.js";
 import { answerCard, openAnswer } from "./answer_card.js";
@@ -232,7 +232,7 @@ export class Search {
     const rest = this.found.length - rows.length;
     const more = rest ? `and ${rest} more` : this.found.length ? "" : "no results";
     this.list.replaceChildren(...rows);
-    this.status.textContent = [this.note, more].filter(Boolean).join(" · ");
+    this.status.textContent = dotted([this.note, more]);
     this.list.hidden = !rows.length;
     this.hints.hidden = rows.length > 0;
     this.results.hidden = false;

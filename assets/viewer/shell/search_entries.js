@@ -1,7 +1,7 @@
 // @ts-check
 /** The entries of the search: modules, ops, nodes, parameters, lines and tensors. */
 
-import { formatBytes, formatPlace, plural } from "../scene/format_numbers_and_names.js";
+import { formatBytes, plural, dotted, placeOf } from "../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../shared_view_state.js").Item} Item */
 
@@ -47,9 +47,7 @@ export function searchEntries(sceneIndex) {
   );
   return [
     ...sharedEntries("op", nodes, (node) => node.op),
-    ...sharedEntries("line", nodes, (node) =>
-      node.lineno ? formatPlace(node.filename, node.lineno) : "",
-    ),
+    ...sharedEntries("line", nodes, (node) => (node.lineno ? placeOf(node) : "")),
     ...modules,
     ...nodes.map((node) => nodeEntry(sceneIndex, node)),
     ...parameters,
@@ -96,10 +94,10 @@ function sharedEntries(kind, nodes, nameOf) {
  * @returns {Entry}
  */
 function nodeEntry(sceneIndex, node) {
-  const place = node.lineno ? formatPlace(node.filename, node.lineno) : "";
+  const place = node.lineno ? placeOf(node) : "";
   const tensors = sceneIndex.savedTensors[node.index].map(({ slot, shape }) => `${slot} ${shape}`);
   return makeEntry("node", { kind: "node", index: node.index }, node.name, [
-    [node.module, place].filter(Boolean).join(" · "),
+    dotted([node.module, place]),
     node.op,
     node.shape,
     ...tensors,

@@ -1,7 +1,7 @@
 // @ts-check
 /** Filters of the search: `op:softmax saved>1MB step:18 module:layers.3 not-reached`. */
 
-import { formatPlace } from "../scene/format_numbers_and_names.js";
+import { formatPlace, placeOf } from "../scene/format_numbers_and_names.js";
 import { stepOfNode } from "../scene/training_steps.js";
 
 /** @typedef {import("../types.js").SceneNode} Node */
@@ -55,7 +55,7 @@ const texts = ({ scene, parameters }) => ({
       node.filename,
       `${node.filename}:${node.lineno}`,
       formatPlace(node.filename, 0),
-      formatPlace(node.filename, node.lineno),
+      placeOf(node),
     ].some((place) => place.toLowerCase() === value),
   param: (value) => (node) =>
     parameters[node.index].some(({ name, label }) =>

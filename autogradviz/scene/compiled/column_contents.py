@@ -191,6 +191,15 @@ def slot_hook(slot: CompiledSlot) -> str:
     return slot.op.name if slot.op is not None and is_packed(slot.name) else slot.name
 
 
+def saved_texts(region: CompiledRegion) -> list[str]:
+    """Return the saved bytes; apart from each other those computed, and inputs, alive anyway."""
+    computed = region.computed_nbytes
+    inputs = region.saved_nbytes - computed
+    if not (inputs and computed):
+        return [format_bytes(region.saved_nbytes)]
+    return [format_bytes(computed), f"+ {format_bytes(inputs)} inputs"]
+
+
 def _key(op: CompiledOp) -> _Key:
     block = block_prefix(op.module)
     numbered = block.rpartition(".")[2].isdigit()

@@ -23,6 +23,7 @@ from autogradviz.scene.compiled.column_contents import (
     LaneRow,
     arrange_columns,
     op_lines,
+    saved_texts,
     spot,
 )
 from autogradviz.scene.compiled.place_columns import (
@@ -242,15 +243,18 @@ class _Picture:
     def _draw_lanes(
         self, width: float, header: float, top: float, saved: float, bottom: float, end: float
     ) -> None:
+        saved_notes = saved_texts(self._region)
         for y, height, name, note in (
             (header, top - header, "Forward", "left to right"),
-            (saved, CHIP, "Saved", format_bytes(self._region.saved_nbytes)),
+            (saved, CHIP, "Saved", saved_notes[0]),
             (bottom, end - bottom, "Backward", "right to left"),
         ):
             if name != "Saved":
                 self._mark("rect", "lane", 0, y - 4, width=width, height=height + 8)
             self._mark("text", "lane-name", 10, y + 13, text=name)
             self._mark("text", "muted", 10, y + 27, text=note)
+        for note in saved_notes[1:]:
+            self._mark("text", "muted", 10, saved + 40, width=74, text=note)
 
     def _draw_blocks(self, places: Sequence[Place], end: float) -> None:
         """Draw a frame around the columns of each block."""
@@ -310,11 +314,13 @@ class _Picture:
         counts = f"{plural(len(column.forward), 'forward op')}, {len(column.backward)} backward"
         item = self._item(title, text or counts, [counts] if text else [], slots, spot)
         title = _fit(title, place.width, OP_SIZE, bold=True)
-        self._mark("text", "line", place.x, self._top + 34, text=title, item=item)
+        self._mark(
+            "text", "line", place.x, self._top + 34, width=place.width, text=title, item=item
+        )
         style = "muted" if column.lines > 1 else "code"
         fit = _fit(text, place.width, SMALL) if style == "muted" else _fit_code(text, place.width)
         if fit:
-            self._mark("text", style, place.x, self._top + 49, text=fit)
+            self._mark("text", style, place.x, self._top + 49, width=place.width, text=fit)
 
     def _draw_rows(self, place: Place, rows: Sequence[LaneRow], top: float) -> None:
         for at, row in enumerate(rows):

@@ -13,7 +13,7 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.compiled_graphs.read_graph_text import is_view
-from autogradviz.scene.compiled.column_contents import slot_hook
+from autogradviz.scene.compiled.column_contents import saved_texts, slot_hook
 from autogradviz.scene.compiled.picture import (
     READABLE_WIDTH,
     Tables,
@@ -220,7 +220,7 @@ def describe_region(
     counts = [region.backend, plural(len(region.forward_ops), "forward op")]
     if region.differentiable:
         counts.append(plural(len(region.backward_ops), "backward op"))
-        counts.append(f"{_saved_text(region)} saved")
+        counts.append(f"{' '.join(saved_texts(region))} saved")
     if region.recomputed:
         views = sum(is_view(op.target) for op in region.recomputed)
         again = [(len(region.recomputed) - views, "op"), (views, "view")]
@@ -244,20 +244,11 @@ def describe_region(
         planned=PLANNED if region.planned else "",
         notes=tuple(notes),
         guards=guards,
-        nbytes=region.saved_nbytes,
+        nbytes=region.computed_nbytes or region.saved_nbytes,
         filename=filename,
         lineno=lineno,
         nodes=tuple(nodes),
     )
-
-
-def _saved_text(region: CompiledRegion) -> str:
-    """Return the saved bytes; apart from each other those computed, and inputs, alive anyway."""
-    inputs = sum(slot.nbytes for slot in region.saved if slot.kind == "input")
-    computed = region.saved_nbytes - inputs
-    if not (inputs and computed):
-        return format_bytes(region.saved_nbytes)
-    return f"{format_bytes(computed)} computed + {format_bytes(inputs)} of inputs"
 
 
 def slot_rows(

@@ -9,7 +9,7 @@ import { copyButton } from "../../copy_button.js";
 import { button, h, propertyList, section } from "../../dom.js";
 import { findingSections, nodeLink, stackList, titleSection } from "./shared_sections.js";
 import { excerpt } from "../../views/source/excerpt.js";
-import { formatBytes, formatDuration, formatPlace } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, formatDuration, placeOf } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
 import { contentsText, savedText } from "../../scene/saved_bytes.js";
@@ -106,7 +106,7 @@ function gradientPathButton(store) {
 function nodeDetails(store, index) {
   const { sceneIndex } = store;
   const node = store.scene.nodes[index];
-  const place = formatPlace(node.filename, node.lineno);
+  const place = placeOf(node);
   const failed = !!node.error || node.state === "failed";
   const number = `#${node.node_id}`;
   const copies = [

@@ -5,29 +5,20 @@ import { findingSections, nodeLink, titleSection } from "./shared_sections.js";
 import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
 import { whyButton } from "./why_trail.js";
 import { factRows } from "../facts_with_view_links.js";
-import { h, propertyList, section } from "../../dom.js";
+import { h, section } from "../../dom.js";
 import { recomputedByNode } from "../../scene/range_profile.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import {
   formatBytes,
   formatCount,
   formatDuration,
+  dotted,
   plural,
 } from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 
 const MAX_SLOW = 5;
-
-/**
- * @param {string} title
- * @param {HTMLElement} content
- * @returns {HTMLElement}
- */
-function foldedSection(title, content) {
-  const summary = h("summary", "agv-muted", title);
-  return h("section", "agv-section", h("details", "agv-counters", summary, content));
-}
 
 /**
  * @param {import("../../types.js").Scene} scene
@@ -48,8 +39,6 @@ function largestPart({ groups, summary: { saved_nbytes: all } }) {
  */
 export function recordingDetails(store) {
   const { summary, nodes, answers } = store.scene;
-  const older = summary.older_nbytes;
-  const held = summary.held_nbytes + older;
   const parts = [
     titleSection(summary.title, "", largestPart(store.scene), "", summary.error_type !== ""),
     ...findingSections(store, [...store.scene.findings.keys()]),
@@ -102,34 +91,12 @@ export function recordingDetails(store) {
     const aside = summary.recomputations ? "without recomputation" : "";
     parts.push(section("Slowest nodes", aside, h("div", {}, ...rows)));
   }
-  parts.push(
-    foldedSection(
-      "Counters",
-      propertyList([
-        ["nodes", formatCount(summary.nodes)],
-        ["edges", formatCount(summary.edges)],
-        ["operators", formatCount(summary.ops)],
-        ["events", formatCount(summary.events)],
-        ["backward calls", formatCount(summary.backwards)],
-        ["storages", formatCount(summary.storages)],
-        ["saved", formatBytes(summary.saved_nbytes)],
-        ["recomputed", summary.recomputed_nbytes ? formatBytes(summary.recomputed_nbytes) : ""],
-        ["held at peak", formatBytes(summary.peak_nbytes + older)],
-        ["released", formatBytes(summary.released_nbytes)],
-        ["still held", held ? formatBytes(held) : ""],
-        [
-          "of it",
-          older
-            ? `${formatBytes(older)} by ${plural(summary.older_steps, "step")} no longer shown`
-            : "",
-        ],
-        ["offloaded", summary.offloaded_nbytes ? formatBytes(summary.offloaded_nbytes) : ""],
-        ["checkpoints", summary.regions ? plural(summary.regions, "region") : ""],
-        ["recomputations", summary.recomputations ? `${summary.recomputations}×` : ""],
-        ["duration", formatDuration(summary.end_ns)],
-        ["torch", summary.torch_version],
-      ]),
-    ),
-  );
+  const counts = [
+    plural(summary.nodes, "node"),
+    plural(summary.ops, "operator"),
+    plural(summary.events, "event"),
+    summary.torch_version && `torch ${summary.torch_version}`,
+  ];
+  parts.push(h("p", "agv-section agv-muted", dotted(counts)));
   return parts;
 }

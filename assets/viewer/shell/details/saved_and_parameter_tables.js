@@ -9,6 +9,7 @@ import {
   formatNorm,
   formatShape,
   savedTensorLabel,
+  dotted,
 } from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../types.js").SavedTensorBadge} SavedTensorBadge */
@@ -62,7 +63,7 @@ export function savedTensorSection(store, badges, sum) {
       ),
     );
   });
-  const aside = [formatCount(badges.length), sum].filter(Boolean).join(" · ");
+  const aside = dotted([formatCount(badges.length), sum]);
   return [
     section(
       "Saved tensors",

@@ -4,7 +4,7 @@
 import { button, h } from "../../dom.js";
 import { findingSource, fixBlock } from "../../views/findings/finding_sections.js";
 import { whyButton } from "./why_trail.js";
-import { formatPlace } from "../../scene/format_numbers_and_names.js";
+import { formatPlace, placeOf } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { stoppedNode } from "../../scene/state_at_replayed_time.js";
 import { stackOf } from "../../scene/source_line_costs.js";
@@ -112,7 +112,7 @@ export function stoppedBefore(scene, { nodes: [at] }) {
   const failed = scene.nodes[stoppedNode(scene)];
   const node = scene.nodes[at];
   if (!failed || !node || failed.index === at || node.runs_ns.length) return "";
-  const place = failed.lineno ? ` (${formatPlace(failed.filename, failed.lineno)})` : "";
+  const place = failed.lineno ? ` (${placeOf(failed)})` : "";
   return `Backward stopped at ${failed.name}${place}, before it reached ${node.name}.`;
 }
 

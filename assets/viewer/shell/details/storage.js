@@ -2,7 +2,7 @@
 /** Details of a storage: its properties, what keeps it alive, its events. */
 
 import { button, h, propertyList } from "../../dom.js";
-import { cutText, formatBytes, formatPlace } from "../../scene/format_numbers_and_names.js";
+import { cutText, formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
 import { stackList } from "./shared_sections.js";
 import { whyButton } from "./why_trail.js";
 import { describeEvent } from "../../views/tensors/event_markers.js";
@@ -33,7 +33,7 @@ export function storageDetails(store, index) {
       ["shape", h("code", "", `${storage.dtype}[${storage.shape}]`)],
       ["bytes", formatBytes(storage.nbytes)],
       ["module", storage.module && h("code", "", storage.module)],
-      ["saved at", formatPlace(storage.filename, storage.lineno)],
+      ["saved at", placeOf(storage)],
       ["saved for", storage.slots.slice(0, 4).join(", ")],
       ["storage", `s${storage.storage_id}`],
     ]),

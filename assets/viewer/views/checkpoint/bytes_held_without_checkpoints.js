@@ -1,7 +1,7 @@
 // @ts-check
 /** The bytes that saved tensors hold over the recording, and those without checkpoints, dashed. */
 
-import { h } from "../../dom.js";
+import { h, chartCanvas } from "../../dom.js";
 import { proportionalAxis } from "../../scene/time_axis.js";
 import { paintHeld } from "../compare/overlaid_curves_of_bytes_held.js";
 
@@ -13,10 +13,7 @@ import { paintHeld } from "../compare/overlaid_curves_of_bytes_held.js";
 export function makeHeldPicture({ scene, sceneIndex }, palette) {
   const { folds, memory, memory_without_checkpoints: without } = scene;
   if (!without.length) return null;
-  const canvas = h("canvas", {
-    class: "agv-chart-canvas",
-    attrs: { role: "img", "aria-label": "Bytes held over time, with checkpoints and without" },
-  });
+  const canvas = chartCanvas("Bytes held over time, with checkpoints and without");
   const axis = proportionalAxis(sceneIndex);
   const share = (/** @type {number} */ time) =>
     axis.positionOf(time) / axis.positionOf(sceneIndex.end);

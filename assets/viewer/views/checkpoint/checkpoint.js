@@ -3,7 +3,7 @@
 
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_table_rows.js";
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
-import { formatBytes, formatPlace } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import {
   allRegions,
@@ -137,7 +137,7 @@ export class Checkpoint {
       h("span", {
         class: "agv-row-label",
         text: labelOf(region),
-        title: `${region.function} ${formatPlace(region.filename, region.lineno)}`,
+        title: `${region.function} ${placeOf(region)}`,
       }),
       alike.length > 1 && h("span", "agv-muted", `call ${alike.indexOf(region) + 1}`),
       failed && h("span", { class: "agv-mutation", title: "differs" }, icon("failed")),

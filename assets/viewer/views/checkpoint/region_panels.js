@@ -8,8 +8,8 @@ import {
   formatBytes,
   formatCount,
   formatDuration,
-  formatPlace,
   plural,
+  placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { stateChanges } from "./state_changes.js";
@@ -32,7 +32,7 @@ const OUTCOMES = /** @type {Record<string, string>} */ ({
  * @returns {HTMLElement[]}
  */
 export function describeRegion(region, differed, rows) {
-  const place = formatPlace(region.filename, region.lineno);
+  const place = placeOf(region);
   const used = new Set(rows.map(({ status }) => STATUS_LABELS[status]));
   const symbols = Object.values(STATUS_LABELS).filter((label) => used.has(label));
   return [

@@ -6,7 +6,7 @@
 
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
-import { h } from "../../dom.js";
+import { h, chartCanvas } from "../../dom.js";
 import { isMeasured } from "../../scene/graph_colorings.js";
 import {
   formatBytes,
@@ -50,16 +50,13 @@ export function sideOf(title, scene, step = -1) {
  */
 export function makeFolds(palette) {
   const panes = [0, 1].map(() => {
-    const canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
+    const canvas = chartCanvas();
     return { canvas, title: h("div", "agv-muted") };
   });
   const cells = panes.map(({ canvas, title }) =>
     h("div", "agv-two-fold", title, h("div", "agv-two-fold-canvas", canvas)),
   );
-  const held = h("canvas", {
-    class: "agv-chart-canvas",
-    attrs: { role: "img", "aria-label": "What saved tensors of both hold over time" },
-  });
+  const held = chartCanvas("What saved tensors of both hold over time");
   const heldTitle = h("div", "agv-muted");
   cells.push(h("div", "agv-two-fold", heldTitle, h("div", "agv-two-fold-canvas", held)));
   const element = h("div", "agv-two-folds", ...cells);
@@ -78,7 +75,7 @@ export function makeFolds(palette) {
       const wide = (/** @type {number} */ own) => Math.max(60, (drawing.width * own) / most);
       const width = wide(totals[place]);
       const ribbons = scene.ribbons.filter((each) => each.fold === at);
-      const nothing = { time: null, work: -1, hovered: null, lit: new Set(), planned: [] };
+      const nothing = { time: null, work: -1, hovered: null, lit: new Set(), planned: new Set() };
       const picture = { scene, fold, ribbons, theme: hostTheme(), ...nothing };
       paintFold({ ...drawing, width }, picture);
     });

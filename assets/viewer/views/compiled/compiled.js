@@ -4,7 +4,7 @@
 import { choice, h, listen } from "../../dom.js";
 import { formChoice } from "./switch_saved_values_before_after_hooks.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { formatBytes, formatPlace } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
 import { itemCard, regionCard } from "./selection_cards.js";
 import { storageOf } from "./describe_part.js";
 import { drawPicture } from "./region_as_svg.js";
@@ -94,7 +94,7 @@ export class Compiled {
    */
   #step(step) {
     const { scene } = this.store;
-    const place = step.lineno ? formatPlace(step.filename, step.lineno) : "";
+    const place = step.lineno ? placeOf(step) : "";
     if (step.kind === "region") {
       const { nbytes } = scene.compiled_regions[step.region];
       const current = step.region === this.store.compiled;

@@ -2,7 +2,7 @@
 /** Cards: why values are saved, and what a part of the picture stands for. */
 
 import { h, section } from "../../dom.js";
-import { formatBytes, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, plural, dotted, placeOf } from "../../scene/format_numbers_and_names.js";
 import { swatch } from "./region_as_svg.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
@@ -43,7 +43,7 @@ export function regionCard(store, region) {
  * @returns {HTMLElement[]}
  */
 export function itemCard(store, item) {
-  const place = item.lineno ? formatPlace(item.filename, item.lineno) : "";
+  const place = item.lineno ? placeOf(item) : "";
   const lines = item.lines.map((text) => h("p", "agv-text agv-mono", text));
   const parts = [section(item.title, place, h("p", "agv-text agv-muted", item.subtitle), ...lines)];
   if (item.slots.length) parts.push(saved(store, item.slots));
@@ -77,7 +77,7 @@ function saved({ scene }, indices) {
   const rows = groups.slice(0, MOST).map((group) => {
     const [slot] = group;
     const more = group.length > 1 ? ` and ${group.length - 1} like it` : "";
-    const place = slot.lineno ? formatPlace(slot.filename, slot.lineno) : "";
+    const place = slot.lineno ? placeOf(slot) : "";
     return h(
       "div",
       "agv-slot",
@@ -88,7 +88,7 @@ function saved({ scene }, indices) {
         h("span", "agv-grow", h("b", "", slot.name), more),
         h("span", "", slot.kind === "size" ? "" : formatBytes(sum(group))),
       ),
-      h("p", "agv-muted agv-mono", [place, slot.description].filter(Boolean).join(" · ")),
+      h("p", "agv-muted agv-mono", dotted([place, slot.description])),
       h("p", "agv-text", slot.reason),
       slot.hook !== "" && h("p", "agv-text agv-muted", slot.hook),
     );
@@ -105,6 +105,9 @@ function saved({ scene }, indices) {
       h("ul", "agv-slot-remedies", ...again.map(breakable)),
     );
   }
-  const total = `${plural(slots.length, "value")} · ${formatBytes(sum(slots))}`;
+  const inputs = slots.filter(({ kind }) => kind === "input");
+  const own = sum(slots) - sum(inputs);
+  const parts = [own && formatBytes(own), sum(inputs) && `${formatBytes(sum(inputs))} of inputs`];
+  const total = parts.filter(Boolean).join(" + ");
   return section("Why it is saved", total, ...rows);
 }

@@ -2,20 +2,27 @@
 /** The findings, other lines of the audit, and the one on display: its fix, source and reasons. */
 
 import { button, h, listHead, onArrows } from "../../dom.js";
+import { Lifelines } from "../tensors/lifelines.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./finding_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 import { stoppedBefore, whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
-import { formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import { formatPlace, plural, dotted } from "../../scene/format_numbers_and_names.js";
 import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../types.js").SceneFinding} Finding */
 
 export class Findings {
-  /** @param {Store} store */
-  constructor(store) {
+  /**
+   * @param {Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
     this.store = store;
+    /** @type {import("../tensors/lifelines.js").RowSource} of the tensor that the finding is about */
+    this.written = { rows: [], listeners: [] };
+    this.lifeline = new Lifelines(store, palette, this.written);
     this.list = h("div", {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Findings" },
@@ -59,9 +66,23 @@ export class Findings {
       ...(entry >= 0
         ? [entryCard(this.store, audit_entries[entry])]
         : chosen
-          ? [findingCard(this.store, chosen, finding)]
+          ? [findingCard(this.store, chosen, finding), ...this.#story(chosen)]
           : [nothingFound(this.store)]),
     );
+  }
+
+  /**
+   * @param {Finding} finding
+   * @returns {HTMLElement[]} the lifeline of the tensor that its node could not use
+   */
+  #story({ nodes: [at] }) {
+    const { scene, sceneIndex } = this.store;
+    const saved = scene.saved_badges.find(({ node, state }) => node === at && state === "broken");
+    const storage = scene.storages[sceneIndex.storageOf.get(saved?.storage_id ?? -1) ?? -1];
+    if (!storage) return [];
+    this.written.rows = [{ storages: [storage], nbytes: storage.nbytes, atPeak: 0 }];
+    for (const listener of this.written.listeners) listener();
+    return [block(`What happened to ${storage.name}`, this.lifeline.element)];
   }
 
   /**
@@ -85,7 +106,7 @@ export class Findings {
         {},
         line && h("code", "", line),
         h("div", line && "agv-clamp", text),
-        h("div", "agv-muted", [word, formatPlace(filename, lineno)].filter(Boolean).join(" · ")),
+        h("div", "agv-muted", dotted([word, formatPlace(filename, lineno)])),
       ),
     );
   }
@@ -105,11 +126,7 @@ export class Findings {
         onclick: () => this.store.chooseFinding(at),
       },
       h("div", "agv-strong", finding.title),
-      h(
-        "div",
-        "agv-muted",
-        [finding.confidence, findingPlace(finding)].filter(Boolean).join(" · "),
-      ),
+      h("div", "agv-muted", dotted([finding.confidence, findingPlace(finding)])),
     );
   }
 }
@@ -239,7 +256,9 @@ function findingPlace(finding) {
  * @returns {HTMLElement}
  */
 function findingCard(store, finding, at) {
-  const node = finding.nodes[0];
+  const { culprit_file: file, culprit_line: line } = finding;
+  const cut = store.scene.detaches.find((each) => each.filename === file && each.lineno === line);
+  const node = finding.nodes[0] ?? cut?.reader;
   const show = () => store.reveal({ kind: "node", index: node });
   const compare = () => store.showRegion(finding.region);
   const glyph = finding.confidence === "hint" ? GLYPHS.findings : "failed";

@@ -13,5 +13,8 @@ export const findingsView = {
   shows: ["finding"],
   badge: ({ findings }) => findings.length,
   alarms: ({ findings }) => findings.some(({ confidence }) => confidence !== "hint"),
-  mount: (store) => ({ elements: [new Findings(store).element] }),
+  mount(store, palette) {
+    const findings = new Findings(store, palette);
+    return { elements: [findings.element], redraw: () => findings.lifeline.draw() };
+  },
 };

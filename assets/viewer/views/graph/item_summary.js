@@ -5,7 +5,8 @@ import {
   formatBytes,
   formatCount,
   formatDuration,
-  formatPlace,
+  dotted,
+  placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { groupsAround } from "../../scene/scene_index.js";
 
@@ -32,7 +33,7 @@ export function summarizeItem({ nodes, groups, storages }, { kind, index }) {
  * @returns {string[]}
  */
 function nodeLines(node) {
-  const place = formatPlace(node.filename, node.lineno);
+  const place = placeOf(node);
   const backward = {
     not_run: "not reached by backward",
     failed: "failed",
@@ -61,7 +62,7 @@ function groupLines(group) {
   return [
     group.path || group.label,
     group.type_name,
-    [contentsText(group), saved].filter(Boolean).join(" · "),
+    dotted([contentsText(group), saved]),
     group.repeat > 1 ? `${formatCount(group.repeat)} identical blocks` : "",
     group.checkpointed ? `checkpointed, recomputed ${group.recomputes}×` : "",
   ];

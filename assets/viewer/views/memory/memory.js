@@ -9,7 +9,7 @@ import { hostTheme } from "../../canvas/theme.js";
 import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
 import { kindHue, isStopped } from "../../scene/ribbon_bytes_and_colors.js";
-import { formatBytes, plural } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { peakIn } from "../../scene/training_steps.js";
 import { panel, table } from "../panels_and_tables.js";
@@ -325,7 +325,7 @@ export class Memory {
   #say() {
     const after = this.chosen.size ? this.#predict(this.chosen.values()) : null;
     this.chart.predict(after?.curve ?? null);
-    this.sentence.textContent = after ? this.#ofChoice(after) : this.#ofPeak();
+    this.sentence.textContent = unbroken(after ? this.#ofChoice(after) : this.#ofPeak());
     const options = KINDS.flatMap((kind) => {
       const patterns = [...this.chosen].filter(([, each]) => each.kind === kind).flatMap(namesOf);
       return patterns.length ? [`${kind}=${JSON.stringify(patterns)}`] : [];

@@ -3,7 +3,7 @@
 
 import { KeptDrawing, clipped, paintTimes, ticks, traceSteps } from "../../canvas/chart_parts.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
-import { h, listen } from "../../dom.js";
+import { h, listen, chartCanvas } from "../../dom.js";
 import { blockPrefix, formatBytes } from "../../scene/format_numbers_and_names.js";
 import { GROUPINGS, changeTimes, stackLayers } from "../../scene/memory_layers.js";
 import { lastAt } from "../../scene/curve_of_bytes_held.js";
@@ -42,7 +42,7 @@ export class StackedMemory {
     this.legendWidth = 0;
     /** @type {import("../../scene/predict_memory.js").Curve | null} what a choice would hold */
     this.predicted = null;
-    this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { role: "img" } });
+    this.canvas = chartCanvas();
     this.element = h("div", "agv-chart", this.canvas);
     this.kept = new KeptDrawing(this.canvas);
     listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
@@ -154,8 +154,6 @@ export class StackedMemory {
       const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
-    const caption = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
-    write(pen, "by event", LEFT - 6, bottom + AXIS_HEIGHT / 2, caption);
     paintTimes(pen, x, range, bottom + AXIS_HEIGHT / 2, null, axis);
     clipped(pen, plot, () => {
       this.#paintLayers(pen, x, y);

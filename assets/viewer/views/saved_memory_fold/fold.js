@@ -3,10 +3,11 @@
 
 import { startDrawing } from "../../canvas/chart_parts.js";
 import { hostTheme } from "../../canvas/theme.js";
-import { button, claim, h, listen } from "../../dom.js";
+import { button, claim, h, listen, chartCanvas } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { kindColors, largestFold } from "../../scene/ribbon_bytes_and_colors.js";
 import { workAt } from "../../scene/animated_replay.js";
+import { predictMemory } from "../../scene/predict_memory.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { makeAnswer, ribbonLines } from "./what_fills_memory.js";
@@ -35,10 +36,7 @@ export class Fold {
     this.budget = null;
     /** @type {string} of the kind that is lit, "" for all */
     this.kind = "";
-    this.canvas = h("canvas", {
-      class: "agv-chart-canvas",
-      attrs: { role: "img", "aria-label": "The fold; the list beside it has its sums" },
-    });
+    this.canvas = chartCanvas("The fold; the list beside it has its sums");
     this.tooltip = h("div", "agv-tooltip agv-float");
     this.tooltip.hidden = true;
     this.spoken = h("div", { class: "agv-visually-hidden", attrs: { "aria-live": "polite" } });
@@ -81,7 +79,8 @@ export class Fold {
     listen(this.stage, "keydown", (event) => this.#press(event));
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.stage);
-    store.subscribe(["matches", "selected", "view", "plan"], () => this.draw());
+    store.subscribe(["matches", "selected", "view"], () => this.draw());
+    store.subscribe(["plan"], () => this.#answer());
     store.subscribe(["time"], () => this.#play());
     store.subscribe(["step"], () => {
       const own = store.scene.folds.find(({ step, drawn }) => drawn && step === store.step);
@@ -144,21 +143,33 @@ export class Fold {
       const row = entry.parentElement;
       if (row && index === at) row.scrollTop = entry.offsetTop - 6;
     });
-    const { findings } = this.store.scene;
+    this.answer.replaceChildren();
+    this.#answer();
+  }
+
+  /** Write what fills the memory, as recorded or as the budget on display predicts. */
+  #answer() {
+    const { findings, budget_plans: plans, folds } = this.store.scene;
     this.title.textContent = findings.length ? findings[0].title : this.fold.sentence;
+    const plan = folds.length === 1 ? plans[this.store.plan] : undefined;
+    const chosen = new Map(plan?.modules.map((name) => [name, "checkpoint"]));
+    this.held = plan && predictMemory(this.store.scene, chosen).held();
     const light = (/** @type {string} */ kind) => {
       this.kind = this.kind === kind ? "" : kind;
       this.draw();
       return this.kind === kind;
     };
-    const parts = makeAnswer(this.store, this.fold, this.ribbons, light);
-    const { budget_plans: plans, folds } = this.store.scene;
+    const parts = makeAnswer(this.store, this.fold, this.ribbons ?? [], light, plan, this.held);
     // The plans are of the whole recording.
     if (plans.length && folds.length === 1) {
       this.budget ??= new Budget(this.store, this.palette);
       parts.splice(-1, 0, this.budget.element);
     }
-    this.answer.replaceChildren(...parts);
+    // The budget keeps its place, and with it the focus and the pointer that drags it.
+    const { children } = this.answer;
+    if (children.length === parts.length) {
+      parts.forEach((part, at) => part !== children[at] && children[at].replaceWith(part));
+    } else this.answer.replaceChildren(...parts);
     this.draw();
   }
 
@@ -207,7 +218,7 @@ export class Fold {
       work: this.store.time === null ? -1 : workAt(this.store.sceneIndex, this.store.time),
       hovered: this.hovered ?? this.chosen,
       lit: this.lit,
-      planned: this.store.scene.budget_plans[this.store.plan]?.modules ?? [],
+      planned: this.held?.again ?? new Set(),
       theme: hostTheme(),
       layer: drawing.pen.ctx.canvas === this.canvas ? this.layer : undefined,
     });

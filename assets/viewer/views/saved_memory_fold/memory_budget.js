@@ -10,6 +10,7 @@ import {
   formatDuration,
   formatPlace,
   plural,
+  nameRange,
 } from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../types.js").SceneBudgetPlan} Plan */
@@ -90,7 +91,7 @@ export class Budget {
     this.input.value = String(at + 1);
     const plan = this.plans[at];
     this.input.setAttribute("aria-valuetext", formatBytes(plan ? plan.peak_nbytes : this.peak));
-    this.text.replaceChildren(...(plan ? sentence(plan) : [asItIs(this.plans, this.peak)]));
+    this.text.textContent = plan ? sentence(plan) : asItIs(this.plans, this.peak);
     this.patch.replaceChildren(...(plan ? patchOf(plan, scene.steps.length) : []));
     this.draw();
   }
@@ -139,16 +140,12 @@ function asItIs(plans, peak) {
 
 /**
  * @param {Plan} plan
- * @returns {(HTMLElement | string)[]}
+ * @returns {string} what the plan checkpoints; the title has what it holds
  */
-function sentence({ peak_nbytes, recomputed_nbytes, modules, of }) {
-  const [first, last] = [modules[0], modules[modules.length - 1]];
-  const names = modules.length > 1 ? `${first} to ${last}` : first;
+function sentence({ modules, of }) {
+  const names = nameRange(modules[0], modules[modules.length - 1]);
   const some = modules.length < of ? `, ${modules.length} of ${of}` : "";
-  return [
-    h("b", "", `${formatBytes(peak_nbytes)} predicted`),
-    `: checkpoint ${names}${some}. ${formatBytes(recomputed_nbytes)} are computed again.`,
-  ];
+  return `checkpoint ${names}${some}`;
 }
 
 /**

@@ -5,7 +5,12 @@ import { clipped } from "../../canvas/chart_parts.js";
 import { paintGlyph } from "../../canvas/glyph_shapes.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
-import { formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
+import {
+  formatBytes,
+  formatDuration,
+  nameRange,
+  dotted,
+} from "../../scene/format_numbers_and_names.js";
 import { heldBytes, isStopped, kindColors } from "../../scene/ribbon_bytes_and_colors.js";
 import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.js";
 
@@ -22,16 +27,13 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  * @property {number} work node at work at that time, -1 without one
  * @property {Ribbon | null} hovered
  * @property {Set<Ribbon>} lit
- * @property {string[]} planned modules that the budget on display would checkpoint
+ * @property {Set<number>} planned ids of storages that the budget on display computes again
  * @property {string} theme
  * @property {import("./ribbon_layer.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
-/** Legends of the picture; the longest that fits is drawn. */
-const HINTS = [
-  "a ribbon is a saved tensor: above when it is saved, in the middle its bytes, below when backward reads it",
-  "above: when it is saved · middle: bytes · below: when backward reads it",
-];
+/** What the picture is to be read as, if it fits. */
+const HINT = "above: when it is saved · middle: bytes · below: when backward reads it";
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
@@ -72,7 +74,7 @@ export function paintFold({ pen, width, height }, picture) {
     return {
       share: faded ? share * 0.25 : share,
       failed: isStopped(scene),
-      planned: picture.planned.some((name) => `${ribbon.module}.`.startsWith(`${name}.`)),
+      planned: isPlanned(picture, ribbon),
       hovered: ribbon === picture.hovered || (picture.work >= 0 && ribbon.node === picture.work),
     };
   });
@@ -87,15 +89,14 @@ export function paintFold({ pen, width, height }, picture) {
   } else ribbons.forEach((_, at) => paintOne(pen, at));
   paintBlocks(pen, area, picture, width);
   paintOpenEnds(pen, area, ribbons, isStopped(scene));
-  paintWaists(pen, area, ribbons);
+  paintWaists(pen, area, picture);
   if (height >= 260) {
     const forward = fold.turn_ns < 0 ? "forward, no backward" : "forward";
     const title = `${forward} ${formatDuration(fold.forward_ns)} →`;
     write(pen, title, SIDE, 11, { size: 11, weight: 600, color: palette.text2 });
     const room = width - 2 * SIDE - widthOf(pen, title, 11, 600) - 16;
-    const hint = HINTS.find((text) => widthOf(pen, text, 11) <= room);
     const style = { size: 11, color: palette.text2, align: /** @type {const} */ ("right") };
-    if (hint) write(pen, hint, width - SIDE, 11, style);
+    if (widthOf(pen, HINT, 11) <= room) write(pen, HINT, width - SIDE, 11, style);
     if (fold.turn_ns >= 0) {
       write(pen, `← backward ${formatDuration(fold.backward_ns)}`, width - SIDE, height - 13, {
         size: 11,
@@ -108,6 +109,14 @@ export function paintFold({ pen, width, height }, picture) {
   if (time !== null) paintNow(pen, area, picture, time);
   ctx.globalAlpha = 1;
 }
+
+/**
+ * @param {Pick<FoldPicture, "scene" | "planned">} picture
+ * @param {Ribbon} ribbon
+ * @returns {boolean} whether the budget on display frees it in the forward
+ */
+const isPlanned = ({ scene, planned }, { members }) =>
+  planned.size > 0 && members.some((at) => planned.has(scene.counted_storages[at].storage_id));
 
 /**
  * @param {import("../../types.js").Scene} scene
@@ -249,27 +258,33 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
 function paintBlocks(pen, area, { ribbons, fold }, width) {
   const { palette } = pen;
   const short = shortNames(ribbons.map(({ block }) => block));
-  const bar = (
-    /** @type {Block} */ { block, line, extent: [from, to], ns },
-    /** @type {number} */ y,
-    /** @type {string} */ hue,
-  ) => {
-    const left = xAt(area, from);
-    const room = xAt(area, to) - left - 1;
-    if (room < 1) return;
-    pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
-    roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
-    pen.ctx.fill();
-    // Ops of no block have no time of their own: it is that since the save before.
-    const forms = block ? [`${block} · ${formatDuration(ns)}`, block, short(block)] : [line];
-    const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
-    if (text) {
+  const roomOf = (/** @type {Block} */ { extent: [from, to] }) =>
+    xAt(area, to) - xAt(area, from) - 1;
+  // Ops of no block have no time of their own: it is that since the save before.
+  const forms = [
+    (/** @type {Block} */ { block, line, ns }) =>
+      block ? `${block} · ${formatDuration(ns)}` : line,
+    (/** @type {Block} */ { block, line }) => block || line,
+    (/** @type {Block} */ { block, line }) => (block ? short(block) : line),
+  ];
+  const bars = (/** @type {Block[]} */ run, /** @type {number} */ y, /** @type {string} */ hue) => {
+    const fits = (/** @type {Block} */ each, /** @type {typeof forms[0]} */ form) =>
+      widthOf(pen, form(each), 10.5) < roomOf(each) - 8;
+    const common = forms.find((form) => run.every((each) => fits(each, form))) ?? forms[2];
+    for (const each of run) {
+      const room = roomOf(each);
+      if (room < 1) continue;
+      const left = xAt(area, each.extent[0]);
+      pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
+      roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
+      pen.ctx.fill();
+      if (!fits(each, common)) continue;
       const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
-      write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
+      write(pen, common(each), left + room / 2, y + BAR / 2 - 1, style);
     }
   };
-  for (const each of extents(ribbons, "top")) bar(each, area.top - BAR, palette.edge);
-  for (const each of extents(ribbons, "bottom")) bar(each, area.bottom + 2, palette.backward);
+  for (const run of runs(extents(ribbons, "top"))) bars(run, area.top - BAR, palette.edge);
+  for (const run of runs(extents(ribbons, "bottom"))) bars(run, area.bottom + 2, palette.backward);
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
@@ -288,20 +303,39 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
 /** @typedef {{block: string, line: string, extent: [number, number], nbytes: number, again: number, ns: number}} Block */
 
 /**
+ * Return blocks side by side whose names differ in a number, as h.0 and h.1: one rule names all.
+ *
+ * @param {Block[]} blocks
+ * @returns {Block[][]}
+ */
+function runs(blocks) {
+  /** @type {Block[][]} */
+  const found = [];
+  const like = (/** @type {Block} */ { block }) => block.replace(/\d+/g, "#");
+  for (const each of blocks) {
+    const last = found.at(-1);
+    if (each.block && last && like(last[0]) === like(each)) last.push(each);
+    else found.push([each]);
+  }
+  return found;
+}
+
+/**
  * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines.
  *
  * @param {Ribbon[]} ribbons
  * @param {"top" | "waist" | "bottom"} edge
+ * @param {(ribbon: Ribbon) => boolean} [isAgain] whether only backward has it
  * @returns {Block[]}
  */
-function extents(ribbons, edge) {
+function extents(ribbons, edge, isAgain = ({ recomputed }) => !!recomputed) {
   const sorted = ribbons
     .filter((ribbon) => ribbon[edge].length)
     .sort((a, b) => a[edge][0] - b[edge][0]);
   /** @type {Block[]} */
   const found = [];
   for (const ribbon of sorted) {
-    const { block, nbytes, recomputed, [edge]: extent } = ribbon;
+    const { block, nbytes, [edge]: extent } = ribbon;
     const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
     const line = block || !ribbon.lineno ? "" : `line ${ribbon.lineno}`;
     let last = found.at(-1);
@@ -312,41 +346,79 @@ function extents(ribbons, edge) {
     }
     last.extent[1] = Math.max(last.extent[1], extent[1]);
     last.nbytes += nbytes;
-    last.again += recomputed ? nbytes : 0;
+    last.again += isAgain(ribbon) ? nbytes : 0;
     last.ns += ns;
   }
   return found;
 }
 
 /**
- * Write on the waist of each block what the forward keeps, and below the turn what backward
- * computes again.
+ * Write on the waist of each block its name and what the forward keeps, and below the turn what
+ * backward computes again: for all blocks that differ in a number, or once for all of them.
  *
  * @param {Pen} pen
  * @param {Area} area
- * @param {Ribbon[]} ribbons
+ * @param {FoldPicture} picture
  */
-function paintWaists(pen, area, ribbons) {
+function paintWaists(pen, area, picture) {
   const { ctx, palette } = pen;
-  for (const { block, line, extent, nbytes, again } of extents(ribbons, "waist")) {
-    const name = block || line;
-    const [left, right] = extent.map((position) => xAt(area, position));
-    const label = (/** @type {string[]} */ sums, /** @type {number} */ share) => {
-      const y = area.top + (area.bottom - area.top) * share;
-      const forms = [...(name ? [`${name} · ${sums[0]}`] : []), ...sums];
-      const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
-      if (!text) return;
-      const width = widthOf(pen, text, 10.5, 600) + 12;
-      ctx.fillStyle = palette.surface;
-      roundRect(ctx, (left + right - width) / 2, y - 9, width, 18, 9);
-      ctx.fill();
-      const color = share > 0.5 ? palette.recompute : palette.text;
-      const center = /** @type {const} */ ("center");
-      write(pen, text, (left + right) / 2, y, { size: 10.5, weight: 600, color, align: center });
-    };
-    const bytes = formatBytes(again);
-    label([`${formatBytes(nbytes - again)} ${again ? "kept" : "saved"}`], 0.38);
-    if (again) label([`${bytes} recomputed`, `${bytes} again`], 0.6);
+  const { ribbons } = picture;
+  const short = shortNames(ribbons.map(({ block }) => block));
+  const isAgain = (/** @type {Ribbon} */ ribbon) =>
+    !!ribbon.recomputed || isPlanned(picture, ribbon);
+  const pill = (
+    /** @type {string[]} */ forms,
+    /** @type {Block[]} */ run,
+    /** @type {number} */ share,
+    /** @type {string} */ color,
+  ) => {
+    const [left, right] = [run[0].extent[0], run[run.length - 1].extent[1]].map((position) =>
+      xAt(area, position),
+    );
+    const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
+    if (!text) return;
+    const y = area.top + (area.bottom - area.top) * share;
+    const width = widthOf(pen, text, 10.5, 600) + 12;
+    ctx.fillStyle = palette.surface;
+    roundRect(ctx, (left + right - width) / 2, y - 9, width, 18, 9);
+    ctx.fill();
+    const center = /** @type {const} */ ("center");
+    write(pen, text, (left + right) / 2, y, { size: 10.5, weight: 600, color, align: center });
+  };
+  const label = (
+    /** @type {Block[]} */ run,
+    /** @type {(block: Block) => number} */ bytesOf,
+    /** @type {string} */ word,
+    /** @type {number} */ share,
+  ) => {
+    const color = share > 0.5 ? palette.recompute : palette.text;
+    const nameOf = ({ block, line } = run[0]) => (block ? short(block) : line) || "no module";
+    const fits = (/** @type {string} */ end) =>
+      run.every((each) => {
+        const room = xAt(area, each.extent[1]) - xAt(area, each.extent[0]) - 14;
+        const text = `${nameOf(each)} · ${formatBytes(bytesOf(each))}${end}`;
+        return widthOf(pen, text, 10.5, 600) < room;
+      });
+    const end = [` ${word}`, ""].find(fits);
+    if (end !== undefined || run.length === 1) {
+      for (const each of run) {
+        const text = `${nameOf(each)} · ${formatBytes(bytesOf(each))}`;
+        pill([`${text}${end ?? ""}`], [each], share, color);
+      }
+      return;
+    }
+    const names = nameRange(nameOf(), nameOf(run[run.length - 1]));
+    const sums = new Set(run.map((each) => formatBytes(bytesOf(each))));
+    const all = formatBytes(run.reduce((sum, each) => sum + bytesOf(each), 0));
+    const text = `${names} · ${sums.size > 1 ? all : [...sums][0]} ${word}`;
+    pill([sums.size > 1 ? text : `${text} each`, text], run, share, color);
+  };
+  // In a low picture, the pills of the two halves are farther from the turn.
+  const [first, second] = area.bottom - area.top < 200 ? [0.28, 0.74] : [0.38, 0.6];
+  for (const run of runs(extents(ribbons, "waist", isAgain))) {
+    const again = run.some((each) => each.again);
+    label(run, (each) => each.nbytes - each.again, again ? "kept" : "saved", first);
+    if (again) label(run, (each) => each.again, "recomputed", second);
   }
 }
 
@@ -379,7 +451,7 @@ function paintNow(pen, area, { scene, fold, ribbons, work }, time) {
   const node = scene.nodes[work];
   if (node && area.bottom - area.top > 150) {
     const words = [inBackward ? node.name : node.op || node.name, node.module];
-    const text = words.filter(Boolean).join(" · ");
+    const text = dotted(words);
     const half = widthOf(pen, text, 11, 600) / 2;
     const room = inBackward ? area.right - 130 : area.right;
     const center = Math.max(area.left + half + (inBackward ? 0 : 130), Math.min(room - half, x));

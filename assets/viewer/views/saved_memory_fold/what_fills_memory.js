@@ -7,8 +7,10 @@ import {
   formatBytes,
   formatCount,
   formatDuration,
-  formatPlace,
   plural,
+  unbroken,
+  dotted,
+  placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { heldBytes, isStopped } from "../../scene/ribbon_bytes_and_colors.js";
 import { recomputedIn } from "../../scene/phase_times.js";
@@ -23,20 +25,28 @@ import { factRows } from "../../shell/facts_with_view_links.js";
  * @param {import("../../types.js").SceneFold} fold
  * @param {Ribbon[]} ribbons of the fold
  * @param {(kind: string) => boolean} light lights the ribbons of a kind, or all again
+ * @param {import("../../types.js").SceneBudgetPlan} [plan] on display
+ * @param {import("../../scene/predict_memory.js").Held} [held] as it predicts
  * @returns {HTMLElement[]}
  */
-export function makeAnswer(store, fold, ribbons, light) {
+export function makeAnswer(store, fold, ribbons, light, plan, held) {
   const { scene } = store;
-  const [first, ...rest] = fold.sentence.split(/(?<=\.)\s+(?=[\dA-Z])/);
+  const predicted =
+    plan &&
+    `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(fold.peak_nbytes)} as it is: backward recomputes ${formatBytes(plan.recomputed_nbytes)}.`;
+  const [first, ...rest] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
   const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
-  const total = fold.kind_nbytes.reduce((sum, nbytes) => sum + nbytes, 0) || 1;
-  const segments = fold.kinds.map((kind, at) => {
+  const bytesOf = (/** @type {Ribbon} */ ribbon) => heldAtPeak(scene, fold, ribbon, held);
+  const kinds = held
+    ? kindsOf(ribbons, bytesOf)
+    : fold.kinds.map((kind, at) => /** @type {const} */ ([kind, fold.kind_nbytes[at]]));
+  const total = kinds.reduce((sum, [, nbytes]) => sum + nbytes, 0) || 1;
+  const segments = kinds.map(([kind, nbytes]) => {
     const segment = h("span", { attrs: { "data-kind": kind } });
-    segment.style.flexGrow = String(fold.kind_nbytes[at]);
+    segment.style.flexGrow = String(nbytes);
     return segment;
   });
-  const entries = fold.kinds.map((kind, at) => {
-    const nbytes = fold.kind_nbytes[at];
+  const entries = kinds.map(([kind, nbytes]) => {
     const title = titles.get(kind) ?? kind;
     const press = () => {
       const on = light(kind);
@@ -58,19 +68,52 @@ export function makeAnswer(store, fold, ribbons, light) {
     h(
       "section",
       "agv-section",
-      h("h3", "agv-fold-answer-title", first),
+      h("h3", "agv-fold-answer-title", unbroken(first)),
       ...rest.map((text) => h("p", "agv-text", text)),
     ),
     h("section", "agv-section agv-fold-card"),
     section(
-      "Held at the peak, by kind",
-      formatBytes(fold.peak_nbytes),
+      `${plan ? "Predicted" : "Held"} at the peak, by kind`,
+      formatBytes(plan ? plan.peak_nbytes : fold.peak_nbytes),
       h("div", "agv-fold-bar", ...segments),
       ...entries,
     ),
     ...facts(store, fold),
-    section("Tensors that keep most", "held at the peak", ...largest(store, fold, ribbons)),
+    section(
+      "Tensors that keep most",
+      `${plan ? "predicted" : "held"} at the peak`,
+      ...largest(store, ribbons, bytesOf),
+    ),
   ];
+}
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @param {import("../../types.js").SceneFold} fold
+ * @param {Ribbon} ribbon
+ * @param {import("../../scene/predict_memory.js").Held} [held] as a budget predicts
+ * @returns {number} bytes
+ */
+function heldAtPeak(scene, { peak_ns }, ribbon, held) {
+  if (ribbon.elsewhere) return 0;
+  if (!held) return heldBytes(scene, ribbon, peak_ns);
+  const storages = ribbon.members.map((at) => scene.counted_storages[at]);
+  return storages.reduce(
+    (sum, { storage_id: id, nbytes }) => sum + (held.atPeak.has(id) ? nbytes : 0),
+    0,
+  );
+}
+
+/**
+ * @param {Ribbon[]} ribbons
+ * @param {(ribbon: Ribbon) => number} bytesOf
+ * @returns {(readonly [kind: string, nbytes: number])[]} the largest first
+ */
+function kindsOf(ribbons, bytesOf) {
+  /** @type {Map<string, number>} */
+  const sums = new Map();
+  for (const each of ribbons) sums.set(each.kind, (sums.get(each.kind) ?? 0) + bytesOf(each));
+  return [...sums].filter(([, nbytes]) => nbytes).sort((a, b) => b[1] - a[1]);
 }
 
 /**
@@ -83,21 +126,21 @@ const shareText = (share) => (share < 0.005 ? "<1 %" : `${Math.round(100 * share
  * Return the lines whose tensors hold most at the peak of a fold.
  *
  * @param {Store} store
- * @param {import("../../types.js").SceneFold} fold
  * @param {Ribbon[]} ribbons of the fold
+ * @param {(ribbon: Ribbon) => number} bytesOf
  * @returns {HTMLElement[]}
  */
-function largest(store, { peak_ns }, ribbons) {
+function largest(store, ribbons, bytesOf) {
   /** @type {Map<string, {nbytes: number, text: string, place: string, ribbon: Ribbon}>} */
   const lines = new Map();
   for (const ribbon of ribbons) {
-    const held = ribbon.elsewhere ? 0 : heldBytes(store.scene, ribbon, peak_ns);
+    const held = bytesOf(ribbon);
     if (!held) continue;
-    const place = ribbon.lineno ? formatPlace(ribbon.filename, ribbon.lineno) : "no line";
+    const place = ribbon.lineno ? placeOf(ribbon) : "no line";
     const key = `${place} ${ribbon.label}`;
     const line = lines.get(key) ?? {
       nbytes: 0,
-      text: [ribbon.name, ribbon.label].filter(Boolean).join(" · "),
+      text: dotted([ribbon.name, ribbon.label]),
       place,
       ribbon,
     };
@@ -168,9 +211,9 @@ export function ribbonLines({ scene, sceneIndex }, ribbon) {
   const { label, name, block, module, count, nbytes, state, saved_ns, read_ns } = ribbon;
   const what = count > 1 ? `${formatCount(count)} ${label}` : label;
   const lines = [`${what} · ${module || block || "model"} · ${formatBytes(nbytes)}`];
-  const place = ribbon.lineno && count === 1 ? formatPlace(ribbon.filename, ribbon.lineno) : "";
+  const place = ribbon.lineno && count === 1 ? placeOf(ribbon) : "";
   const text = place && sceneIndex.source.get(ribbon.filename)?.get(ribbon.lineno)?.trim();
-  if (name || place) lines.push([name, place].filter(Boolean).join(" · "));
+  if (name || place) lines.push(dotted([name, place]));
   if (text) lines.push(text);
   const stopped = isStopped(scene);
   const ends = {

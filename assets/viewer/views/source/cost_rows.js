@@ -9,7 +9,7 @@ import {
   formatBytes,
   formatCount,
   formatDuration,
-  formatPlace,
+  placeOf,
 } from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
@@ -101,7 +101,7 @@ export function opener(store, costs, row, cells, part, depth) {
     opened.setAttribute("aria-expanded", String(opens));
     opened.replaceChildren(icon(opens ? "down" : "right"));
   };
-  const place = formatPlace(part.filename, part.lineno);
+  const place = placeOf(part);
   const opened = button(
     `What the numbers consist of: ${place}`,
     "agv-open-part",

@@ -33,8 +33,8 @@ export function excerpt(sceneIndex, filename, marks, context = CONTEXT) {
     }
   }
   const block = h("div", "agv-source");
-  const numbers = [...lines.keys()].sort((a, b) => a - b);
-  const margin = commonIndent([...lines.values()]);
+  const numbers = functionsOf(lines, (number) => marks.some(({ line }) => line === number));
+  const margin = commonIndent(numbers.map((number) => lines.get(number) ?? ""));
   numbers.forEach((number, at) => {
     if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
     const text = /** @type {string} */ (lines.get(number)).slice(margin);
@@ -55,7 +55,7 @@ function sourceLine(number, text, mark) {
     "div",
     `agv-source-line ${mark ? `agv-${mark.kind}` : ""}`,
     h("span", "agv-source-number", String(number)),
-    h("code", { text: text || " ", title: text.trim() }),
+    codeLine(text),
     mark?.tag && h("span", "agv-source-tag", mark.tag),
   );
 }
@@ -69,4 +69,38 @@ function commonIndent(lines) {
     .filter((line) => line.trim())
     .map((line) => line.length - line.trimStart().length);
   return indents.length ? Math.min(...indents) : 0;
+}
+
+/**
+ * @param {string} text of a line
+ * @returns {HTMLElement} whose wrapped parts hang under its first word
+ */
+export function codeLine(text) {
+  const code = h("code", { text: text || " ", title: text.trim() });
+  code.style.setProperty("--hang", `${text.search(/\S|$/) + 2}ch`);
+  return code;
+}
+
+/**
+ * Return the lines from the `def` of each function to the last one that matters, and those after
+ * it up to a blank one.
+ *
+ * @param {Map<number, string>} lines
+ * @param {(lineno: number) => boolean} matters
+ * @returns {number[]} all of them if none matters
+ */
+export function functionsOf(lines, matters) {
+  const isBlank = (/** @type {number} */ at) => !lines.get(at)?.trim();
+  /** @type {Set<number>} */
+  const kept = new Set();
+  for (const number of lines.keys()) {
+    if (!matters(number)) continue;
+    let first = number;
+    while (lines.has(first) && !/^\s*(async )?def /.test(lines.get(first) ?? "")) first--;
+    if (!lines.has(first)) for (first = number; !isBlank(first - 1);) first--;
+    let last = number;
+    while (!isBlank(last + 1)) last++;
+    for (let at = first; at <= last; at++) kept.add(at);
+  }
+  return [...(kept.size ? kept : lines.keys())].sort((a, b) => a - b);
 }

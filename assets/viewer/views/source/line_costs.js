@@ -3,6 +3,7 @@
 
 import { button, choice, h, listen } from "../../dom.js";
 import { makeMarks } from "./audit_marks.js";
+import { codeLine, functionsOf } from "./excerpt.js";
 import { costCells, opener } from "./cost_rows.js";
 import { COLUMNS, callCosts, ownCost, ownParts, placeKey } from "../../scene/source_line_costs.js";
 import {
@@ -121,9 +122,14 @@ class SourcePage {
       placeKey({ filename, lineno });
     const made = makeMarks(store, keyOf, scroller);
     this.marks = made.marks;
-    // Columns without a number take no room.
-    this.costs.total.forEach((value, at) =>
-      scroller.classList.toggle(`agv-without-${at}`, value + this.costs.unknown[at] === 0),
+    // Columns without a number take no room, nor does one that repeats another.
+    const { total, unknown, lines } = this.costs;
+    const repeats = [...lines.values()].every(({ cost: [saved, held] }) => saved === held);
+    total.forEach((value, at) =>
+      scroller.classList.toggle(
+        `agv-without-${at}`,
+        value + unknown[at] === 0 || (at === 1 && repeats && unknown[0] === unknown[1]),
+      ),
     );
     const parts = this.#files();
     const none = "This recording has no source lines. record(model, stacks=True) records them.";
@@ -216,33 +222,12 @@ class SourcePage {
       .sort(([a], [b]) => rank(a) - rank(b));
     const own = files.some(([file]) => rank(file) === 0);
     return files.map(([file, lines]) => {
-      const head = this.#fileHead(file);
+      const head = h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file });
       const body = h("div", "agv-scroll", this.#lines(file, lines));
       if (!packages.has(file) || !own)
-        return h("section", {}, h("div", "agv-view-head", ...head), body);
-      return h("details", "agv-installed", h("summary", "agv-view-head", ...head), body);
+        return h("section", {}, h("div", "agv-view-head", head), body);
+      return h("details", "agv-installed", h("summary", "agv-view-head", head), body);
     });
-  }
-
-  /**
-   * @param {string} file
-   * @returns {HTMLElement[]}
-   */
-  #fileHead(file) {
-    let [saved, time] = [0, 0];
-    this.store.scene.call_frames.forEach(({ filename }, at) => {
-      if (filename !== file) return;
-      saved += this.costs.own[at][0] + this.costs.own[at][2];
-      time += timeOf(this.costs.own[at]);
-    });
-    return [
-      h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file }),
-      h(
-        "span",
-        "agv-muted",
-        [saved && formatBytes(saved), time && formatDuration(time)].filter(Boolean).join(" · "),
-      ),
-    ];
   }
 
   /**
@@ -251,9 +236,18 @@ class SourcePage {
    * @returns {HTMLElement}
    */
   #lines(file, lines) {
-    const numbers = [...lines.keys()].sort((a, b) => a - b);
     const partOf = (/** @type {number} */ lineno) =>
       this.costs.lines.get(placeKey({ filename: file, lineno }));
+    const numbers = functionsOf(lines, (lineno) => {
+      const key = placeKey({ filename: file, lineno });
+      const { line } = this.store;
+      return (
+        !!partOf(lineno) ||
+        [this.nodes, this.marks, this.compiled].some((known) => known?.has(key)) ||
+        isBlamed(this.store, file, lineno) ||
+        (!!line && placeKey(line) === key)
+      );
+    });
     const shown = numbers.flatMap((number) => {
       const part = partOf(number);
       return part ? [this.mode === "itself" ? ownCost(this.costs, part) : part.cost] : [];
@@ -290,7 +284,7 @@ class SourcePage {
       `agv-source-line ${writes ? "agv-culprit" : failed ? "agv-victim" : ""} ${isHint ? "agv-hint" : ""}`,
       h("span", "agv-source-number", String(number)),
       this.marks?.size ? h("span", "agv-marks", ...(this.marks.get(key) ?? [])) : null,
-      h("code", "", text || " "),
+      codeLine(text),
       writes || failed ? h("span", "agv-role", writes ? "culprit" : "victim") : null,
       cells,
     );

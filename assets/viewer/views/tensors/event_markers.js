@@ -4,7 +4,12 @@
 import { paintGlyph } from "../../canvas/glyph_shapes.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
-import { formatBytes, formatDuration, formatPlace } from "../../scene/format_numbers_and_names.js";
+import {
+  formatBytes,
+  formatDuration,
+  dotted,
+  placeOf,
+} from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../types.js").SceneStorageEvent} SceneStorageEvent */
@@ -86,8 +91,8 @@ export function describeEvent(event) {
     released: "released",
   }[event.kind];
   const what = event.version === null ? verb : `${verb} at v${event.version}`;
-  const place = formatPlace(event.filename, event.lineno);
-  return [what, formatDuration(event.time_ns), place].filter(Boolean).join(" · ");
+  const place = placeOf(event);
+  return dotted([what, formatDuration(event.time_ns), place]);
 }
 
 /**
@@ -166,12 +171,12 @@ export function mismatchTexts({ version, seen_version: seen }, writes) {
   const [first, ...others] = writes;
   const describe = (/** @type {SceneStorageEvent} */ write) => {
     const isSame = write !== first && write.filename === first.filename && write.lineno > 0;
-    const place = isSame ? `:${write.lineno}` : formatPlace(write.filename, write.lineno);
+    const place = isSame ? `:${write.lineno}` : placeOf(write);
     const after = others.length && write.version !== null ? `(v${write.version})` : "";
     return [write.op, place, after].filter(Boolean).join(" ");
   };
   const all = writes.map(describe).join(", ");
   const short = describe(first) + (others.length ? `, ${others.length} more` : "");
-  const join = (/** @type {string} */ text) => [text, versions].filter(Boolean).join(" · ");
+  const join = (/** @type {string} */ text) => dotted([text, versions]);
   return [join(all), join(short), short, versions].filter(Boolean);
 }

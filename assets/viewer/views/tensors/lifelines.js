@@ -2,8 +2,13 @@
 /** Lifelines: a row for each storage or for those of identical blocks, with what happened to them. */
 
 import { KeptDrawing, clipped, paintTimes, paintTorn } from "../../canvas/chart_parts.js";
-import { h, listen, onArrows } from "../../dom.js";
-import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
+import { button, h, listen, onArrows, chartCanvas } from "../../dom.js";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  placeOf,
+} from "../../scene/format_numbers_and_names.js";
 import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
 import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { isHeldAt } from "../../scene/training_steps.js";
@@ -17,11 +22,15 @@ import { placeTooltip } from "../../shell/place_tooltip.js";
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
 /** @typedef {import("./storage_rows.js").Row} Row */
+/** @typedef {{rows: Row[], listeners: (() => void)[], peak?: {nbytes: number}}} RowSource */
 
 const ROW_HEIGHT = 26;
 const HEAD_HEIGHT = 26;
 const AXIS_HEIGHT = 22;
 const RIGHT = 24;
+const NO_EVENT = { ok: /** @type {const} */ (1), op: "", nbytes: 0, filename: "", lineno: 0 };
+/** Width of the column of bytes at the peak. */
+const PEAK = 58;
 /** Saves and uses of one storage that are not marked one by one. */
 const MANY_EVENTS = 12;
 
@@ -29,7 +38,7 @@ export class Lifelines {
   /**
    * @param {import("../../shared_view_state.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
-   * @param {import("./storage_rows.js").StorageRows} source of the rows
+   * @param {RowSource} source
    */
   constructor(store, palette, source) {
     this.store = store;
@@ -39,13 +48,7 @@ export class Lifelines {
     this.largest = 1;
     this.rowsHeight = 0;
     this.drawn = false;
-    this.canvas = h("canvas", {
-      class: "agv-chart-canvas",
-      attrs: {
-        role: "img",
-        "aria-label": "Lifelines of saved tensors; the table has the same in words",
-      },
-    });
+    this.canvas = chartCanvas("Lifelines of saved tensors; the table has the same in words");
     this.tooltip = h("div", "agv-tooltip agv-float");
     this.tooltip.hidden = true;
     this.spacer = h("div", "agv-lifelines-rows");
@@ -57,6 +60,7 @@ export class Lifelines {
       },
       this.spacer,
     );
+    this.range = h("span", "agv-inline");
     this.element = h("div", "agv-lifelines", this.canvas, this.scroller, this.tooltip);
     this.kept = new KeptDrawing(this.canvas);
     this.#fit();
@@ -80,6 +84,7 @@ export class Lifelines {
     }, first);
     this.window = new TimeWindow(store, plot, () => this.draw(), "events", start);
     this.window.listen(this.scroller);
+    this.all = button("Show the whole recording", "agv-link", () => this.window.fit(), "show all");
     this.resizer = new ResizeObserver(() => this.draw());
     this.resizer.observe(this.element);
     store.subscribe(["time", "selected", "view"], (change) => {
@@ -102,10 +107,17 @@ export class Lifelines {
     this.resizer.disconnect();
   }
 
+  /** @returns {boolean} whether rows hold less at the peak than in all */
+  #hasPeak() {
+    const sum = this.rows.reduce((all, { nbytes }) => all + nbytes, 0);
+    return this.element.clientWidth >= 760 && sum > 1.2 * (this.source.peak?.nbytes ?? sum);
+  }
+
   /** @returns {number} x at which the lifelines begin */
   #left() {
     const { clientWidth } = this.element;
-    return clientWidth < 760 ? 150 : Math.min(330, Math.max(240, clientWidth * 0.3));
+    if (clientWidth < 760) return 150;
+    return Math.min(330, Math.max(240, clientWidth * 0.3)) + (this.#hasPeak() ? PEAK : 0);
   }
 
   /**
@@ -152,6 +164,10 @@ export class Lifelines {
   /** @param {Drawing} drawing */
   #paintRows({ pen, width, height }) {
     const { scrollTop } = this.scroller;
+    const { view, start } = this.window;
+    const isWhole = view[0] <= start && view[1] >= this.store.sceneIndex.end;
+    const times = view.map((time) => formatDuration(time)).join(" to ");
+    this.range.replaceChildren(...(isWhole ? [] : [`showing ${times}, `, this.all]));
     const x = (/** @type {number} */ time) => this.#x(time);
     const bottom = height - AXIS_HEIGHT;
     const plot = { left: this.#left() - 3, top: 0, right: width, bottom };
@@ -160,8 +176,11 @@ export class Lifelines {
     });
     const small = { size: 10, color: this.palette().text2 };
     write(pen, "tensor", 12, HEAD_HEIGHT / 2, small);
-    if (plot.left > 200) write(pen, "line, module", (plot.left + 3) * 0.45, HEAD_HEIGHT / 2, small);
-    write(pen, "bytes", plot.left - 7, HEAD_HEIGHT / 2, { ...small, align: "right" });
+    const right = /** @type {const} */ ({ ...small, align: "right" });
+    const columns = plot.left + 3 - (this.#hasPeak() ? PEAK : 0);
+    if (columns > 200) write(pen, "line, module", columns * 0.45, HEAD_HEIGHT / 2, small);
+    write(pen, this.#hasPeak() ? "in all" : "bytes", columns - 10, HEAD_HEIGHT / 2, right);
+    if (this.#hasPeak()) write(pen, "at peak", plot.left - 7, HEAD_HEIGHT / 2, right);
     const first = Math.floor(scrollTop / ROW_HEIGHT);
     const last = Math.min(
       this.rows.length,
@@ -187,7 +206,7 @@ export class Lifelines {
    */
   #paintRow(pen, row, top, width) {
     const { ctx, palette } = pen;
-    const { storages, nbytes } = row;
+    const { storages, nbytes, atPeak } = row;
     const [storage] = storages;
     const middle = top + ROW_HEIGHT / 2;
     const broken = storage.state === "broken";
@@ -201,7 +220,8 @@ export class Lifelines {
     }
     ctx.fillStyle = palette.line;
     ctx.fillRect(0, top + ROW_HEIGHT - 1, width, 1);
-    const left = this.#left();
+    const hasPeak = this.#hasPeak();
+    const left = this.#left() - (hasPeak ? PEAK : 0);
     const twoColumns = left > 200;
     const nameWidth = twoColumns ? left * 0.45 : left - 70;
     const color = broken || storage.state === "stale" ? palette.mutation : palette.text;
@@ -212,19 +232,18 @@ export class Lifelines {
     const long = Math.min(room, widthOf(pen, storage.name, 11.5, 600));
     if (times) write(pen, times, 12 + long, middle, style);
     if (twoColumns) {
-      const place = formatPlace(storage.filename, storage.lineno);
+      const place = placeOf(storage);
       const room = left - 66 - nameWidth;
       const parts = [place, moduleRange(storages)].filter(Boolean);
       const whole = parts.join(" · ");
       const use = widthOf(pen, whole, 10.5) <= room ? whole : (parts[0] ?? "");
       write(pen, use, nameWidth, middle, { size: 10.5, color: palette.text2, room });
     }
-    write(pen, formatBytes(nbytes), left - 10, middle, {
-      size: 11,
-      color: palette.text2,
-      align: "right",
-    });
-    const plot = { left: left - 3, top, right: width, bottom: top + ROW_HEIGHT };
+    const figure = /** @type {const} */ ({ size: 11, color: palette.text2, align: "right" });
+    write(pen, formatBytes(nbytes), left - 10, middle, figure);
+    const end = left + (hasPeak ? PEAK : 0);
+    if (hasPeak) write(pen, atPeak ? formatBytes(atPeak) : "0", end - 10, middle, figure);
+    const plot = { left: end - 3, top, right: width, bottom: top + ROW_HEIGHT };
     clipped(pen, plot, () => this.#paintLifeline(pen, row, middle));
   }
 
@@ -234,9 +253,24 @@ export class Lifelines {
    */
   #eventsOf({ storages }) {
     const { storageEvents } = this.store.sceneIndex;
-    if (storages.length === 1) return storageEvents[storages[0].index];
-    const events = storages.flatMap(({ index }) => storageEvents[index]);
-    return events.sort((a, b) => a.time_ns - b.time_ns);
+    const { nodes } = this.store.scene;
+    const events = storages.flatMap(({ index, holds, node }) => {
+      const own = storageEvents[index];
+      const first = own.find(({ kind }) => kind === "recomputed");
+      if (!first || own.some(({ kind }) => kind === "saved" || kind === "released")) return own;
+      // No event tells when what a recomputation saved was used and released: its node ran.
+      const [start, end] = holds;
+      const isIn = (/** @type {number} */ time) => time >= start && (end < 0 || time <= end);
+      const add = (
+        /** @type {"unpacked" | "released"} */ kind,
+        /** @type {number | undefined} */ time,
+      ) =>
+        time === undefined || time < 0
+          ? []
+          : [{ ...NO_EVENT, storage: index, kind, time_ns: time, version: first.version }];
+      return [...own, ...add("unpacked", nodes[node]?.runs_ns.find(isIn)), ...add("released", end)];
+    });
+    return storages.length > 1 ? events.sort((a, b) => a.time_ns - b.time_ns) : events;
   }
 
   /**
@@ -290,7 +324,8 @@ export class Lifelines {
     const isAlone = storages.length === 1;
     // What another saved tensor still holds is not released. Of a row of several storages, the
     // first save and the last release of each time in which any of them is held are marked.
-    const isHeld = (/** @type {number} */ time) => storages.some((each) => isHeldAt(each, time));
+    const holders = (/** @type {number} */ time) =>
+      storages.filter((each) => isHeldAt(each, time)).length;
     let before = 0;
     const starts = new Set(changes.flatMap(([time, by]) => ((before += by) === by ? [time] : [])));
     // One storage that many nodes save and use, as in a loop, is marked like several.
@@ -299,8 +334,9 @@ export class Lifelines {
       // A write before the save made the values that are saved; of several, harmless ones are many.
       if (kind === "written" && ok) return isAlone && isHeldAt(scene.storages[at], time);
       if (kind === "written" || kind === "cloned" || !ok) return true;
-      if (kind === "released") return !isHeld(time);
-      return isPlain || (kind !== "unpacked" && starts.delete(time));
+      if (kind === "released") return !holders(time);
+      if (kind === "unpacked") return isPlain || isAlone || holders(time) === 1;
+      return isPlain || starts.delete(time);
     });
     const hasVersions = new Set(events.flatMap((each) => each.version ?? [])).size > 1;
     let free = -Infinity; // x from which no marker is painted yet
@@ -315,7 +351,8 @@ export class Lifelines {
       const isLast = at === events.length - 1;
       const failed = each.kind === "unpacked" && !each.ok;
       const after = paintEventMarker(pen, each, x, middle, plain, free, {
-        movable: failed || isLast || (isAlone && each.kind === "written"),
+        movable:
+          failed || isLast || each.kind === "released" || (isAlone && each.kind === "written"),
         version: version === shown ? "" : version,
       });
       if (after !== free && version) shown = version;

@@ -5,8 +5,8 @@ import { button, h } from "../../dom.js";
 import {
   formatBytes,
   formatCount,
-  formatPlace,
   formatShape,
+  placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/glyph_shapes.js";
 import { COLUMNS, moduleRange } from "./storage_rows.js";
@@ -86,7 +86,7 @@ export class SavedTensorTable {
     const first = storages[0];
     const item = /** @type {const} */ ({ kind: "storage", index: first.index });
     const selected = storages.some(({ index }) => this.store.related.storages.has(index));
-    const place = formatPlace(first.filename, first.lineno);
+    const place = placeOf(first);
     const bar = h("span", "agv-table-bar");
     bar.style.width = `${Math.max(1, (nbytes / largest) * 46)}px`;
     const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";

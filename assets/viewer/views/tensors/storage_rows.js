@@ -1,18 +1,18 @@
 // @ts-check
 /** The saved storages as rows of the lifelines and of the table, identical blocks folded. */
 
-import { formatPlace } from "../../scene/format_numbers_and_names.js";
-import { inStep, stepAt } from "../../scene/training_steps.js";
+import { nameRange, placeOf } from "../../scene/format_numbers_and_names.js";
+import { isHeldAt, isSavedIn, peakIn } from "../../scene/training_steps.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
-/** @typedef {{storages: SceneStorage[], nbytes: number}} Row one storage, or folded storages */
+/** @typedef {{storages: SceneStorage[], nbytes: number, atPeak: number}} Row one storage, or several */
 /** @typedef {keyof typeof COLUMNS} Column */
 
 export const COLUMNS = {
   tensor: (/** @type {SceneStorage} */ each) => each.name,
   "saved for": (/** @type {SceneStorage} */ each) => each.slots[0] ?? "",
   module: (/** @type {SceneStorage} */ each) => each.module,
-  line: (/** @type {SceneStorage} */ each) => formatPlace(each.filename, each.lineno),
+  line: (/** @type {SceneStorage} */ each) => placeOf(each),
   shape: (/** @type {SceneStorage} */ each) => each.shape,
   "version, state": (/** @type {SceneStorage} */ each) => `${each.state} ${each.version ?? ""}`,
   bytes: (/** @type {SceneStorage} */ each) => each.nbytes,
@@ -50,14 +50,16 @@ export class StorageRows {
     /** @type {Map<string | number, Row>} */
     const rows = new Map();
     const { scene, step, matches } = this.store;
+    this.peak = peakIn(scene, scene.steps[step] ?? { start_ns: 0, end_ns: Infinity });
     for (const storage of scene.storages) {
-      if (!inStep(step, () => stepAt(scene, storage.holds[0] ?? 0))) continue;
+      if (!isSavedIn(scene, storage, step)) continue;
       if (matches && !matches.has(storage.node)) continue;
       const key = this.folded ? foldKey(storage) : storage.index;
-      const row = rows.get(key) ?? { storages: [], nbytes: 0 };
+      const row = rows.get(key) ?? { storages: [], nbytes: 0, atPeak: 0 };
       rows.set(key, row);
       row.storages.push(storage);
       row.nbytes += storage.nbytes;
+      if (isHeldAt(storage, this.peak.time)) row.atPeak += storage.nbytes;
     }
     const byBytes = this.column === "bytes";
     const valueOf = (/** @type {Row} */ { storages, nbytes }) =>
@@ -80,7 +82,8 @@ export class StorageRows {
 function foldKey(storage) {
   const module = storage.module.replace(/\d+/g, "#");
   const { name, slots, shape, state, filename, lineno } = storage;
-  return [name.replace(/\d+/g, "#"), slots[0], shape, state, filename, lineno, module].join("|");
+  const owner = (slots[0] ?? "").split(".")[0]; // values of a compiled region have slots of their own
+  return [name.replace(/\d+/g, "#"), owner, shape, state, filename, lineno, module].join("|");
 }
 
 /**
@@ -89,12 +92,7 @@ function foldKey(storage) {
  */
 export function moduleRange(storages) {
   const modules = [...new Set(storages.map((each) => each.module))].sort(compare);
-  const [first, last] = [modules[0], modules[modules.length - 1]];
-  if (first === last) return first;
-  const [a, b] = [first.split("."), last.split(".")];
-  const apart = a.filter((part, at) => part !== b[at]);
-  if (apart.length !== 1 || a.length !== b.length) return `${first} – ${last}`;
-  return a.map((part, at) => (part === b[at] ? part : `${part}–${b[at]}`)).join(".");
+  return nameRange(modules[0], modules[modules.length - 1]);
 }
 
 /**

@@ -4,7 +4,14 @@
 import { icon } from "../../canvas/glyph_shapes.js";
 import { choice, h } from "../../dom.js";
 import { columnOf } from "../../payload/lazy_rows.js";
-import { cutText, formatBytes, formatCount, plural } from "../../scene/format_numbers_and_names.js";
+import {
+  cutText,
+  formatBytes,
+  formatCount,
+  formatPlace,
+  plural,
+  placeOf,
+} from "../../scene/format_numbers_and_names.js";
 import { savedSums } from "../../scene/saved_bytes.js";
 import { splitter } from "../../shell/panel_splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
@@ -17,6 +24,7 @@ import { StorageRows } from "./storage_rows.js";
 /** @type {[glyph: import("../../canvas/glyph_shapes.js").GlyphName, label: string, color: string][]} */
 const LEGEND = [
   ["pack", "saved", "agv-saved"],
+  ["pack", "recomputed", "agv-recompute"],
   ["pencil", "written", "agv-muted"],
   ["clone", "cloned", "agv-recompute"],
   ["check", "used", "agv-saved"],
@@ -54,6 +62,7 @@ export class Tensors {
     const { storage_events: events } = store.scene;
     /** @type {Record<string, boolean>} */
     const rare = {
+      recomputed: summary.recomputed_nbytes > 0,
       cloned: Array.from(columnOf(events, "nbytes")).some(Boolean), // those of clones
       "use failed": Array.from(columnOf(events, "ok")).includes(0),
     };
@@ -75,15 +84,20 @@ export class Tensors {
         "agv-panel",
         h(
           "div",
-          "agv-view-head",
+          "agv-view-head agv-tensors-title",
           this.title,
           h("span", {
-            class: "agv-muted agv-clamp",
+            class: "agv-muted agv-clamp agv-end",
             text: totals.filter((text) => !text.endsWith(" released")).join(" · "),
             title: totals.join(" · "),
           }),
           h("span", "agv-muted", this.cut),
-          h("span", "agv-end", legend),
+        ),
+        h(
+          "div",
+          "agv-view-head agv-tensors-tools",
+          legend,
+          h("span", "agv-end", this.lifelines.range),
           axis,
           choice(["fold ×n", "all"], first, fold),
           choice(["lifelines", "table"], "lifelines", show),
@@ -95,14 +109,27 @@ export class Tensors {
     );
   }
 
-  /** Name the row with the most bytes; the bytes of a row are those of all its tensors. */
+  /** Write which tensor was written after its save, or which fill most of the memory. */
   #name() {
-    const [largest] = [...this.rows.rows].sort((a, b) => b.nbytes - a.nbytes);
-    if (!largest || !this.title) return;
-    const { storages, nbytes } = largest;
-    const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
-    const all = times ? " in all" : "";
-    this.title.textContent = `Largest: ${storages[0].name}${times}, ${formatBytes(nbytes)}${all}.`;
+    if (!this.title) return;
+    const { rows, peak } = this.rows;
+    this.title.textContent = this.#harm() || fillers(rows, peak?.nbytes ?? 0);
+  }
+
+  /** @returns {string} what was written after it was saved, "" if backward read all as saved */
+  #harm() {
+    const { storageEvents } = this.store.sceneIndex;
+    const firsts = this.rows.rows.map(({ storages }) => storages[0]);
+    const harmed = ["broken", "stale"].flatMap((state) => firsts.filter((s) => s.state === state));
+    for (const { name, index, version, seen_version: seen, filename, lineno } of harmed) {
+      const write = storageEvents[index].find(({ kind, ok }) => kind === "written" && !ok);
+      if (!write) continue;
+      const at = placeOf(write);
+      const saved = lineno ? `${formatPlace(filename, lineno)} saved it` : "it was saved";
+      const versions = version === null || seen === null ? "" : `: v${version} → v${seen}`;
+      return `${name} was written${at && ` at ${at}`} after ${saved}${versions}.`;
+    }
+    return "";
   }
 
   destroy() {
@@ -138,4 +165,29 @@ export class Tensors {
  */
 function legendEntry([glyph, label, color]) {
   return h("span", "agv-inline", h("span", color, icon(glyph)), label);
+}
+
+/** Share of the peak that the rows of the title fill, of which it names so many. */
+const MOST = 0.6;
+const NAMED = 2;
+
+/**
+ * @param {import("./storage_rows.js").Row[]} rows
+ * @param {number} peak bytes
+ * @returns {string} which rows fill most of the memory at the peak
+ */
+function fillers(rows, peak) {
+  const names = [];
+  let sum = 0;
+  for (const { storages, atPeak } of [...rows].sort((a, b) => b.atPeak - a.atPeak)) {
+    if (sum >= MOST * peak || !atPeak) break;
+    sum += atPeak;
+    const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
+    names.push(`${storages[0].name}${times}`);
+  }
+  if (!names.length) return "";
+  const rest = names.length > NAMED + 1 ? names.splice(NAMED).length : 0;
+  const last = rest ? `${rest} more rows` : names.pop();
+  const all = names.length ? `${names.join(", ")} and ${last} fill` : `${last} fills`;
+  return `${all} ${formatBytes(sum)} of the ${formatBytes(peak)} at the peak.`;
 }

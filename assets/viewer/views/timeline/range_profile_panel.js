@@ -7,7 +7,8 @@ import {
   formatBytes,
   formatCount,
   formatDuration,
-  formatPlace,
+  dotted,
+  placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { lineLink } from "../panels_and_tables.js";
@@ -100,7 +101,7 @@ export class RangeProfilePanel {
       (text, at) => h("th", at > 2 && at < 5 ? "agv-right" : "", text),
     );
     const longest = Math.max(1, ...rows.map((row) => row.time));
-    this.rangeText.textContent = [what, cut].filter(Boolean).join(" · ");
+    this.rangeText.textContent = dotted([what, cut]);
     const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, times.active, longest));
     this.table.replaceChildren(
       h(
@@ -127,10 +128,7 @@ export class RangeProfilePanel {
     }
     const [line] = lines.filter(({ filename }) => filename);
     if (!line || 20 * line.time < active) return [""];
-    return [
-      `${formatPlace(line.filename, line.lineno)} takes ${shareText(line.time, active)}`,
-      line,
-    ];
+    return [`${placeOf(line)} takes ${shareText(line.time, active)}`, line];
   }
 
   /**
@@ -261,7 +259,7 @@ function restRows({ phases }, rows) {
       ...{ label, phase: /** @type {any} */ (name), modules: new Set(), count: 0 },
       ...{ time, node: -1, parts: { [name]: time }, filename: "", lineno: 0 },
     });
-    const some = ops === null ? "other ops, and between ops" : "between ops";
+    const some = ops === null ? "ops without a node, and between ops" : "between ops";
     return [
       row(name === "backward" ? "between nodes" : some, between),
       row("ops without a node", other),

@@ -2,7 +2,7 @@
 /** The timeline: bars of what ran, the saved-memory curve, and a profile of a time range. */
 
 import { KeptDrawing } from "../../canvas/chart_parts.js";
-import { h, listen } from "../../dom.js";
+import { h, listen, chartCanvas } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
 import { heldBytesAt } from "../../scene/saved_bytes.js";
 import { TimeWindow } from "../../shell/zoomed_time_range.js";
@@ -46,10 +46,7 @@ export class Timeline {
     /** @type {TimeRange | null} the range that is profiled; null is the recording */
     this.range = null;
     this.frame = 0;
-    this.canvas = h("canvas", {
-      class: "agv-chart-canvas",
-      attrs: { role: "img", "aria-label": `Timeline. ${this.#summary()}` },
-    });
+    this.canvas = chartCanvas(`Timeline. ${this.#summary()}`);
     this.spacer = h("div", "agv-tracks", this.canvas);
     this.spacer.style.height = `${heightOf(this.tracks)}px`;
     this.scroller = h(

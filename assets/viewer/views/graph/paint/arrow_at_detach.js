@@ -4,7 +4,7 @@
  * frame whose header would be under it.
  */
 
-import { paintText, widthOf } from "../../../canvas/text_fitted_to_width.js";
+import { paintText, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { HEADER_HEIGHT } from "../../../layout/measure_groups.js";
 import { visibleFor } from "../../../scene/scene_index.js";
 
@@ -12,6 +12,8 @@ import { visibleFor } from "../../../scene/scene_index.js";
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
 const SIZE = 10;
+/** Length of the line to the box of modules without a gradient. */
+const GAP = 18;
 
 /**
  * @param {Pen} pen
@@ -28,14 +30,14 @@ export function paintDetaches(pen, look, boxes) {
   };
   /** @type {Map<string, Set<string>>} */
   const labels = new Map();
-  /** @type {Set<string>} where a finding says that the gradient ends */
-  const blamed = new Set();
+  /** @type {Map<string, string>} modules without a gradient, where a finding says that it ends */
+  const blamed = new Map();
   for (const { reader, producer, filename, lineno } of scene.detaches) {
     const key = keyOf(reader);
     if (producer >= 0 && key === keyOf(producer)) continue;
     const modules = modulesWithout(scene, filename, lineno);
-    if (modules) blamed.add(key);
-    const text = `detach, line ${lineno}${modules && `: no gradient for ${modules}`}`;
+    if (modules) blamed.set(key, `${modules} · no gradient`);
+    const text = `detach, line ${lineno}`;
     labels.set(key, (labels.get(key) ?? new Set()).add(text));
   }
   const edge = look.camera.x + look.width / look.camera.scale;
@@ -43,12 +45,14 @@ export function paintDetaches(pen, look, boxes) {
     const lines = box.kind !== "frame" && labels.get(`${box.kind} ${box.ref}`);
     if (!lines) continue;
     const text = [...lines].join(" · ");
-    const isBlamed = blamed.has(`${box.kind} ${box.ref}`);
+    const isBlamed = blamed.get(`${box.kind} ${box.ref}`) ?? "";
     const color = isBlamed ? palette.path : palette.text2;
     const weight = isBlamed ? 600 : 400;
     ctx.strokeStyle = color;
     ctx.lineWidth = isBlamed ? 2 : 1.4;
-    const width = widthOf(pen, text, SIZE, weight) + 8;
+    const long = widthOf(pen, text, SIZE, weight) + 8;
+    const boxed = isBlamed && widthOf(pen, isBlamed, SIZE, weight) + 16;
+    const width = long + (boxed ? boxed + GAP : 0);
     /** @type {Box | undefined} */
     let above = box;
     let [x, y, left] = [0, 0, 0];
@@ -70,7 +74,24 @@ export function paintDetaches(pen, look, boxes) {
       ctx.lineTo(x + side, y + 3);
     }
     ctx.stroke();
-    paintText(pen, text, left === x ? x + 8 : left, y, { size: SIZE, weight, color });
+    const style = { size: SIZE, weight, color };
+    const from = left === x ? x + 8 : left;
+    paintText(pen, text, from, y, style);
+    if (!boxed) continue;
+    // What the path would have led to stands where the line ends.
+    const at = from + long;
+    ctx.lineWidth = 1.4;
+    ctx.setLineDash([3, 2]);
+    ctx.beginPath();
+    ctx.moveTo(at - 4, y);
+    ctx.lineTo(at + GAP - 4, y);
+    ctx.stroke();
+    roundRect(ctx, at + GAP - 4, y - 9, boxed, 18, 4);
+    ctx.fillStyle = palette.surface;
+    ctx.fill();
+    ctx.stroke();
+    ctx.setLineDash([]);
+    write(pen, isBlamed, at + GAP + 4, y, style);
   }
 }
 

@@ -2,7 +2,7 @@
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
 import { contentsText, largerSavedText, savedText } from "../../../scene/saved_bytes.js";
-import { formatCount, plural } from "../../../scene/format_numbers_and_names.js";
+import { formatCount, plural, dotted } from "../../../scene/format_numbers_and_names.js";
 import { paintGlyph } from "../../../canvas/glyph_shapes.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/measure_groups.js";
 import { readableSize, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
@@ -119,7 +119,7 @@ function headerNote(group) {
   const notes = group.type_name === group.label ? [] : [group.type_name];
   if (group.repeat > 1) notes.push(`×${formatCount(group.repeat)} same ops`);
   else if (group.checkpointed) notes.push("checkpoint region");
-  return notes.filter(Boolean).join(" · ");
+  return dotted(notes);
 }
 
 /**
@@ -248,12 +248,7 @@ function paintClosedText(pen, box, height, group) {
   // The first combination that has room; the name and the multiplicity come first.
   const fits = (/** @type {string} */ note, /** @type {string} */ repeat) =>
     labelWidth + pillWidth(pen, repeat) + counterWidth + widthOf(pen, note, 10.5) + 47 <= box.width;
-  const notes = [
-    [nodes, saved].filter(Boolean).join(" · "),
-    saved || nodes,
-    largerSavedText(group),
-    "",
-  ];
+  const notes = [dotted([nodes, saved]), saved || nodes, largerSavedText(group), ""];
   const forms = notes.flatMap((note) => repeats.map((repeat) => ({ note, repeat })));
   const { note: count, repeat } = forms.find((form) => fits(form.note, form.repeat)) ?? {
     note: "",
