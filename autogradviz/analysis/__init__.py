@@ -46,7 +46,7 @@ from autogradviz.analysis.types import (
     Timeline,
     Unpack,
 )
-from autogradviz.analysis.why_compiled_saves import ModuleNames
+from autogradviz.analysis.why_compiled_saves import ModuleNames, SavedAt
 from autogradviz.event_log.training_steps import TrainingSteps
 
 __all__ = [
@@ -86,6 +86,7 @@ __all__ = [
     "Region",
     "RegionRun",
     "RunState",
+    "SavedAt",
     "SavedBytes",
     "SavedMemory",
     "SavedTensor",

@@ -124,7 +124,7 @@ def _fact(graph: CausalGraph, places: dict[SourceLocation, list[list[int]]]) -> 
         confidence="hint",
         others=tuple(others),
         events=tuple(graph.op_seqs[index] for index in every[:2]),
-        fix=f"with torch.no_grad():\n{indent(_statement(place), '    ')}",
+        fix=f"with torch.no_grad():\n    {indent(_statement(place), '    ').lstrip()}",
     )
 
 
