@@ -759,8 +759,8 @@ def _step_without_gradients(evidence: Evidence, lost: _Lost, count: int) -> Draf
             stepped,
             f"The same happened in each of the {count} recorded steps." if count > 1 else "",
         ],
-        fix=f"optimizer.zero_grad(){'' if early else _moved(cleared)}\nloss.backward()\n"
-        f"optimizer.step(){_moved(stepped) if early else ''}",
+        fix=f"optimizer.zero_grad()  # {'before backward' if early else _moved(cleared)}\n"
+        f"loss.backward()\noptimizer.step()  # {_moved(stepped) if early else 'after backward'}",
         confidence="likely",
         evidence=(lost.gradient, lost.zeroed, lost.step),
         parameters=lost.step.tensor_ids,
@@ -768,8 +768,8 @@ def _step_without_gradients(evidence: Evidence, lost: _Lost, count: int) -> Draf
 
 
 def _moved(line: SourceLocation | None) -> str:
-    """Return a comment that names the line which exists, and is to be moved."""
-    return "" if line is None else f"  # moved here from {short_location(line)}"
+    """Return the place of the line that exists, and is to be moved."""
+    return "before backward" if line is None else f"moved here from {short_location(line)}"
 
 
 def _is_before(stepped: SourceLocation | None, computed: SourceLocation | None) -> bool:
