@@ -48,6 +48,14 @@ def lost_in_a_block():
     h.sum().backward()
 
 
+def lost_in_the_last_statement_of_a_block():
+    with torch.no_grad():
+        weight = torch.rand(2, 3)
+        weight[0] = 0
+        h = weight * NET(X)
+    h.sum().backward()
+
+
 def lost_in_a_decorator():
     decorated(X).sum().backward()
 
@@ -86,6 +94,7 @@ def lost_by_comparing():
 
 LOST = {
     lost_in_a_block: "with torch.inference_mode():",
+    lost_in_the_last_statement_of_a_block: "h = weight * NET(X)",
     lost_in_a_decorator: "@torch.no_grad()",
     lost_by_a_call: "torch.set_grad_enabled(False)",
     lost_by_detach: "h = NET(X).detach()",
@@ -99,7 +108,10 @@ LOST = {
 @pytest.mark.parametrize("work", LOST)
 def test_line_that_lost_the_graph_is_reported(work):
     # The block, or the statement in it, can be moved.
-    off = {lost_in_a_block, lost_by_a_call, lost_in_a_decorator}
+    off = {
+        lost_in_a_block, lost_in_the_last_statement_of_a_block, lost_by_a_call,
+        lost_in_a_decorator,
+    }  # fmt: skip
     assert first(work, NET) == ("graph-lost", LOST[work], "likely" if work in off else "certain")
 
 

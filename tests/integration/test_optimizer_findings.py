@@ -179,6 +179,20 @@ def optimizer_of_another_model():
     return other
 
 
+def cleared_in_the_branch_that_does_not_run(use_scaler=True):
+    net = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    for _ in range(4):
+        net(batch()).square().mean().backward()
+        if use_scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+            optimizer.zero_grad()  # <-- named
+
+
 def never_cleared():
     net, optimizer = make(torch.optim.Adam)
     for _ in range(4):
@@ -407,6 +421,7 @@ WRONG = {
     optimizer_of_a_detached_tensor: ("step-without-gradients", "hint"),
     optimizer_of_the_data_of_a_parameter: ("parameter-not-updated", "hint"),
     never_cleared: ("gradients-not-cleared", "hint"),
+    cleared_in_the_branch_that_does_not_run: ("gradients-not-cleared", "hint"),
     closure_of_each_step_without_clearing: ("gradients-not-cleared", "hint"),
     closure_without_clearing: ("gradients-not-cleared", "hint"),
     helper_of_a_closure_without_clearing: ("gradients-not-cleared", "hint"),

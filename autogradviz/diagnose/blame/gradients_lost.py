@@ -17,6 +17,7 @@ from autogradviz.diagnose.blame.tensors_carried_between_steps import reaches
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import RequiresGradChanged
+from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,6 +84,25 @@ def clearing_of(step: SourceLocation) -> SourceLocation | None:
     ]
     found = [each for each in found if each.function == step.function] or found
     return found[0] if len(found) == 1 else None
+
+
+def clearing_in_other_branch(step: SourceLocation) -> SourceLocation | None:
+    """Return the line that clears gradients in the branch that did not run around a step.
+
+    As in ``if use_scaler: scaler.step(optimizer)``, with ``zero_grad`` below its ``else`` only.
+    """
+    cleared = {lineno for lineno, _ in _clearing(step.filename)}
+    found = []
+    for node in source.nodes_around(step) if cleared else ():
+        if not isinstance(node, ast.If):
+            continue
+        branches = [
+            {line for each in body for line in lines_of(each)} for body in (node.body, node.orelse)
+        ]
+        for own, other in (branches, branches[::-1]):
+            if step.lineno in own and not own & cleared:
+                found += sorted(other & cleared)
+    return source.location(step.filename, found[0], step.function) if len(found) == 1 else None
 
 
 def _clearing(filename: str) -> Iterator[tuple[int, str]]:

@@ -400,6 +400,16 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
     return sorted(found, reverse=True)
 
 
+def body_of_with(place: SourceLocation) -> list[range]:
+    """Return the lines of each statement in the block of a ``with`` statement on a line."""
+    found = [
+        node
+        for node in nodes_around(place)
+        if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno == place.lineno
+    ]
+    return [lines_of(each) for each in found[0].body] if found else []
+
+
 def counting_condition(stack: Sequence[SourceLocation]) -> SourceLocation | None:
     """Return the condition on a remainder under which a line runs, as ``if batch % 4 == 3``.
 
