@@ -822,3 +822,14 @@ def test_a_number_that_only_one_line_can_have_read_cuts_the_gradient(loss_of, co
     found = [each for each in trace.diagnose() if each.slug == "gradient-cut"]
     assert len(found) == count
     assert all(each.culprit.text.endswith("# <-- named") for each in found)
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
+def test_a_copy_by_the_constructor_cuts_a_way_although_another_one_has_a_gradient():
+    net = torch.nn.Linear(3, 1)
+    with autogradviz.record(net) as trace:
+        scale = net(X).exp().mean()
+        (X.sum() / scale + torch.tensor(scale).log()).backward()  # <-- named
+    (first, *_) = trace.diagnose()
+    assert (first.slug, first.confidence) == ("gradient-cut", "hint")
+    assert first.culprit.text.endswith("# <-- named")

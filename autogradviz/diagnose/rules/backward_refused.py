@@ -423,9 +423,7 @@ def _only_term_with_elements(evidence: Evidence, total: Op) -> Op | None:
     while at != NO_OP and graph.op_names[at] in _ADDING and len(graph.inputs[at]) > 1:
         made = graph.producers(at)
         large = [
-            position
-            for position, each in enumerate(graph.inputs[at])
-            if graph.size([each]) != 1
+            position for position, each in enumerate(graph.inputs[at]) if graph.size([each]) != 1
         ]
         numbers = [each for position, each in enumerate(made) if position not in large]
         if len(large) != 1 or NO_OP in numbers or None in [graph.numbers[n] for n in numbers]:
