@@ -116,6 +116,18 @@ def group_forgotten():
         optimizer.step()
 
 
+def metric_averaged():
+    net, optimizer = make(torch.optim.SGD)
+    average = 0.0
+    for _ in range(4):
+        optimizer.zero_grad()
+        result = net(batch())
+        result.square().mean().backward()
+        optimizer.step()
+        error = result - 1  # <-- named
+        average = 0.9 * average + 0.1 * error.abs().mean()
+
+
 def losses_summed():
     net, optimizer = make()
     total = 0
@@ -448,6 +460,7 @@ WRONG = {
     clipped_by_a_used_generator: ("clip-without-gradients", "hint"),
     optimizer_of_another_model: ("step-without-gradients", "hint"),
     losses_summed: ("graph-kept", "likely"),
+    metric_averaged: ("graph-kept", "hint"),
     losses_listed: ("graph-kept", "hint"),
 }
 
