@@ -36,6 +36,7 @@ TABLE: Final[dict[str, Weight]] = {
     # values
     "NaN that raised": Weight(2.2, 0.1, "the exception says that the value is not finite"),
     "NaN": Weight(1.25, 0.1, "every later value depends on it"),
+    "mask times infinity": Weight(1.5, 0, "NaN wherever the mask is 0"),
     "zero factor": Weight(0.5, 0.4, "these parameters never change"),
     "zero gradients": Weight(0.3, 0, "a symptom: the factor was not recorded"),
     "rounded sum": Weight(0.4, 0.2, "small differences are lost, which is rarely meant"),

@@ -833,3 +833,47 @@ def test_a_copy_by_the_constructor_cuts_a_way_although_another_one_has_a_gradien
     (first, *_) = trace.diagnose()
     assert (first.slug, first.confidence) == ("gradient-cut", "hint")
     assert first.culprit.text.endswith("# <-- named")
+
+
+def a_mask_times_infinity(net):
+    scores = net(X)
+    mask = (scores < scores.mean()).float()
+    return (scores - float("inf") * mask).argmax(-1)  # <-- named
+
+
+def a_mask_times_a_large_number(net):
+    scores = net(X)
+    mask = (scores < scores.mean()).float()
+    return (scores - 1e30 * mask).argmax(-1)
+
+
+def a_mask_that_is_filled(net):
+    scores = net(X)
+    return scores.masked_fill(scores < scores.mean(), float("-inf")).argmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("choose", "count"),
+    [(a_mask_times_infinity, 1), (a_mask_times_a_large_number, 0), (a_mask_that_is_filled, 0)],
+)
+def test_a_mask_that_is_multiplied_by_infinity_is_named_although_the_loss_is_finite(choose, count):
+    torch.manual_seed(0)
+    with autogradviz.record(NET) as trace:
+        torch.nn.functional.cross_entropy(NET(X), choose(NET)).backward()
+    NET.zero_grad()
+    found = [each for each in trace.diagnose() if each.slug == "not-finite"]
+    assert len(found) == count
+    assert all(each.culprit.text.endswith("# <-- named") for each in found)
+
+
+def test_a_value_that_only_a_comparison_reads_gave_no_infinity_of_the_loss():
+    torch.manual_seed(0)
+    edges = torch.tensor([0.2, 0.2, 0.5])
+    with autogradviz.record(NET) as trace:
+        sizes = edges / torch.tensor([0.0, 1.0, 1.0])
+        taken = (sizes > 0.1).long()
+        target = torch.log(edges - edges[0])  # <-- named
+        (NET(X) - target).square().sum().mul(taken.sum()).backward()
+    NET.zero_grad()
+    (first, *_) = trace.diagnose()
+    assert first.culprit.text.endswith("# <-- named")

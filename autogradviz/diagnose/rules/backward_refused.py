@@ -65,8 +65,10 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     second = evidence.raised_at()
     location = node.location if node is not None else None
     shared = None
-    if carried is not None and not carried.reuse.repeats:  # two losses of one step share a tensor
-        shared = find_shared_tensor(evidence, carried.reuse)
+    if (
+        carried is not None and node is not None and not carried.reuse.repeats
+    ):  # two losses of one step share a tensor
+        shared = find_shared_tensor(evidence, carried.reuse, node, _ran_with(evidence, node))
         carried = None
     # That it was freed is certain. Without a tensor that was carried, either of two lines can be
     # changed: the first backward keeps the graph, or the second has a graph of its own. A line that
@@ -111,6 +113,13 @@ def _first_run(
     runs = evidence.analysis.log.of(NodeFinished)
     run = next((event for event in runs if event.node_id == freed.node_id), None)
     return run, evidence.backward(run.backward_id) if run is not None else None
+
+
+def _ran_with(evidence: Evidence, freed: Node) -> set[int]:
+    """Return the nodes that the first backward which ran a node ran."""
+    run, _ = _first_run(evidence, freed)
+    rows = evidence.analysis.log.fields(NodeFinished, "node_id", "backward_id")
+    return {node_id for node_id, each in rows if run is not None and each == run.backward_id}
 
 
 def _of_one_loss(evidence: Evidence, freed: Node) -> bool:
