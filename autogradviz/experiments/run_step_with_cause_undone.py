@@ -31,6 +31,7 @@ from autogradviz.experiments.replace_statement import NotUndoneError, Statement
 from autogradviz.experiments.undo_cause import (
     Detached,
     FactorLeftOut,
+    FiniteResults,
     FreedGraphsDetached,
     GradientGraphRecorded,
     GradientPassed,
@@ -39,6 +40,7 @@ from autogradviz.experiments.undo_cause import (
     HooksNotRegistered,
     HookWithoutEffect,
     LeftOut,
+    MemoryNotShared,
     StillWrittenError,
     Undo,
     WritesUnseen,
@@ -62,7 +64,7 @@ def _any_write(statement: Statement) -> WritesUnseen:
 
 
 _UNDONE: Final[dict[Mechanism, tuple[Callable[[Statement], Undo], ...]]] = {
-    "write": (WritesUnseen, _any_write, StateOfForward, LeftOut),
+    "write": (WritesUnseen, _any_write, StateOfForward, MemoryNotShared, LeftOut),
     "cut": (GradientPassed, GradientGraphRecorded, NotRecomputed, LeftOut),
     "drop": (LeftOut,),
     "mix": (GradientsCleared, LeftOut),
@@ -73,6 +75,7 @@ _UNDONE: Final[dict[Mechanism, tuple[Callable[[Statement], Undo], ...]]] = {
     "refuse": (GradientPassed, WritesUnseen, LeftOut),
     "order": (LeftOut,),
     "own": (GradientPassed,),
+    "value": (FiniteResults,),
 }
 """The experiments of each mechanism, the narrowest first."""
 
@@ -203,10 +206,19 @@ class _Experiments:
             return self._judge_cured(undo, got, how)
         if self._mechanism == "diverge":
             return self._judge_recomputation(undo, got, how)
+        if isinstance(undo, FiniteResults) and not base.is_finite:
+            if not got.is_finite:
+                return "cannot tell", f"{how}, losses and gradients are still not finite"
+            return "proved", f"{how}, losses and gradients are finite"
         return self._judge_silent(undo, got, how)
 
     def _judge_line_without_effect(self, undo: Undo) -> tuple[ProofAnswer, str] | None:
         """Judge a run in which there was nothing to undo."""
+        if isinstance(undo, FiniteResults):
+            is_hint = self._finding.confidence == CONFIDENCES[-1]  # others know the operand
+            if self._baseline.is_finite or not undo.runs or not is_hint:
+                return None
+            return "not cured", f"{undo.line} gives no other values than finite ones"
         is_refuted = isinstance(undo, WritesUnseen) and undo.runs
         if is_refuted and "modified by an inplace operation" in str(self._baseline.error):
             return "not cured", f"{undo.line} writes no tensor that is saved for backward"
@@ -257,6 +269,8 @@ class _Experiments:
             effect = f"{how}, {self._change(changed, got)}"
         elif state and self._mechanism in {"drop", "own", "order"}:
             effect = f"{how}, {_names(state)} has another value after the step"
+        if self._mechanism == "cut" and undo.statement.is_straight_through():
+            absent = []  # its values are those of the step, its gradient is chosen
         if effect and not (absent or self._is_anomaly(got)):
             return "cannot tell", f"{effect}; {_MAY_BE_MEANT}"
         return ("proved", effect) if effect else ("not cured", f"{how}, no gradient changes")

@@ -286,8 +286,8 @@ def find_shared_tensor(
     """
     stack = evidence.analysis.user_stack
     if reuse.before.node_id not in ran:
-        made = last_shared_op(evidence, failed, ran)
-        return None if made is None else _made_for_both(evidence, made, reuse)
+        shared = last_shared_op(evidence, failed, ran)
+        return None if shared is None else _made_for_both(evidence, shared, reuse)
     reader, updated_at = reuse.first_reader, None
     if reader is None or not reuse.not_trained:
         reader = reuse.after
@@ -309,7 +309,7 @@ def find_shared_tensor(
 def _made_for_both(evidence: Evidence, made: Op, reuse: Reuse) -> SharedTensor | None:
     """Return the line that keeps a tensor for two losses, if no optimizer trains what made it.
 
-    It is the innermost one that stores it in an object, else the one that keeps it until it is read.
+    It is the innermost one that stores it in an object, else the one that keeps it until then.
     """
     graph = evidence.causal_graph
     behind = graph.reachable([] if made.node_id is None else [made.node_id])

@@ -62,7 +62,8 @@ def _leaves_loss(evidence: Evidence, link: Op) -> Op | None:
         for node in evidence.analysis.log.column(NodeFinished, "node_id")
         if node in graph.op_of_node
     }
-    waiting, seen = [bisect_left(graph.op_seqs, link.seq)], set()
+    waiting = [bisect_left(graph.op_seqs, link.seq)]
+    seen: set[int] = set()
     first: dict[SourceLocation | None, int] = {}
     while waiting:
         index = waiting.pop()
