@@ -75,6 +75,7 @@ TABLE: Final[dict[str, Weight]] = {
     "view of exchanged axes": Weight(0.45, 0.2, "a tensor of these axes is another one"),
     "noise of one sample": Weight(0.4, 0, "samples are no longer independent, which may be meant"),
     "trained target": Weight(0.3, 0.1, "both may be meant to be trained, as views of one image"),
+    "trained advantage": Weight(0.4, 0.1, "a critic is not to please the policy"),
     "scale that remains": Weight(0.55, 0.3, "the scale of the loss is another than that undone"),
     "clipping of others": Weight(0.35, 0, "the norm is too large, and so is what it clips"),
     "clipping in part": Weight(0.025, 0, "the rest of a model is often left out on purpose"),

@@ -196,23 +196,18 @@ class _Experiments:
     def _judge(self, undo: Undo, got: Outcome) -> tuple[ProofAnswer, str] | None:
         """Return the answer of one experiment; None if nothing was undone in it."""
         base, how = self._baseline, str(undo)
-        if not undo.count:
-            return self._judge_line_without_effect(undo)
-        if got.error is not None:
-            return self._judge_error(got, how)
+        if not undo.count or got.error is not None:
+            return self._judge_error(got, how) if undo.count else self._without_effect(undo)
         if got.finished < base.finished or got.backwards < base.backwards:
             return "cannot tell", f"{how}, the step runs fewer backwards"
         if base.error is not None:
             return self._judge_cured(undo, got, how)
         if self._mechanism == "diverge":
             return self._judge_recomputation(undo, got, how)
-        if isinstance(undo, FiniteResults) and not base.is_finite:
-            if not got.is_finite:
-                return "cannot tell", f"{how}, losses and gradients are still not finite"
-            return "proved", f"{how}, losses and gradients are finite"
-        return self._judge_silent(undo, got, how)
+        is_of_value = isinstance(undo, FiniteResults) and not base.is_finite
+        return _judge_finite(got, how) if is_of_value else self._judge_silent(undo, got, how)
 
-    def _judge_line_without_effect(self, undo: Undo) -> tuple[ProofAnswer, str] | None:
+    def _without_effect(self, undo: Undo) -> tuple[ProofAnswer, str] | None:
         """Judge a run in which there was nothing to undo."""
         if isinstance(undo, FiniteResults):
             is_hint = self._finding.confidence == CONFIDENCES[-1]  # others know the operand
@@ -331,6 +326,13 @@ class _Experiments:
 
     def _norm(self, name: str) -> float | None:
         return self._baseline.norm(name)
+
+
+def _judge_finite(got: Outcome, how: str) -> tuple[ProofAnswer, str]:
+    """Judge a run in which a line gave finite values, where the step has others."""
+    if not got.is_finite:
+        return "cannot tell", f"{how}, losses and gradients are still not finite"
+    return "proved", f"{how}, losses and gradients are finite"
 
 
 def _names(names: Sequence[str]) -> str:

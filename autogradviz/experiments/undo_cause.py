@@ -362,7 +362,7 @@ class FiniteResults(Undo):
                 return value
             value = value.view_as(value)
             hook = lambda grad: self._finite(grad) if arrived[0] else None  # noqa: E731
-            value.register_hook(hook)  # type: ignore[no-untyped-call]
+            value.register_hook(hook)
             return value
 
         plain = tuple(guarded(each) for each in args)
@@ -374,7 +374,9 @@ class FiniteResults(Undo):
         result = self._finite(result)
         if result.requires_grad:
             result = result.view_as(result)
-            result.register_hook(lambda g: arrived.__setitem__(0, bool(g.isfinite().all())))
+            result.register_hook(  # type: ignore[no-untyped-call]
+                lambda grad: arrived.__setitem__(0, bool(grad.isfinite().all()))
+            )
         return result
 
     def _finite(self, value: torch.Tensor) -> torch.Tensor:

@@ -877,3 +877,37 @@ def test_a_value_that_only_a_comparison_reads_gave_no_infinity_of_the_loss():
     NET.zero_grad()
     (first, *_) = trace.diagnose()
     assert first.culprit.text.endswith("# <-- named")
+
+
+class Contrast(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.bias = torch.nn.Parameter(torch.zeros(1))
+
+    def logits(self, x, scale, bias=None):
+        return x * scale if bias is None else x * scale + bias
+
+    def loss(self, x, scale, bias=None):
+        return self.logits(x, scale).square().mean()  # <-- named
+
+    def forward(self, x):
+        return self.loss(x, self.scale, self.bias)
+
+
+class PassingContrast(Contrast):
+    def loss(self, x, scale, bias=None):
+        return self.logits(x, scale, bias).square().mean()
+
+
+def test_an_argument_that_a_function_does_not_pass_on_is_named_at_its_call():
+    net = Contrast()
+    with autogradviz.record(net) as trace:
+        net(X).backward()
+    (first, *_) = trace.diagnose()
+    assert (first.slug, first.confidence) == ("gradient-missing", "hint")
+    assert first.culprit.text.endswith("# <-- named")
+    passing = PassingContrast()
+    with autogradviz.record(passing) as trace:
+        passing(X).backward()
+    assert not trace.diagnose()
