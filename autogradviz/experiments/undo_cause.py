@@ -332,7 +332,7 @@ class MemoryNotShared(Undo):
 
 
 class FiniteResults(Undo):
-    """What the statement makes of finite values is finite, and so are the gradients that it gives.
+    """Finite results of the statement, and finite gradients that it gives, of finite values.
 
     Other values are replaced by 0, only where all that a call was given is finite.
     """
