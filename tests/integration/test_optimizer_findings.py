@@ -128,6 +128,27 @@ def metric_averaged():
         average = 0.9 * average + 0.1 * error.abs().mean()
 
 
+class Queue(nn.Module):
+    def __init__(self, *, detached):
+        super().__init__()
+        self.net, self.detached = nn.Linear(3, 3), detached
+        self.register_buffer("queue", torch.zeros(6, 3))
+
+    def forward(self, x):
+        y = self.net(x)
+        self.queue[: len(y)] = y.detach() if self.detached else y  # <-- named
+        return y
+
+
+def queue_with_graphs(*, detached=False):
+    net = Queue(detached=detached)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
 def losses_summed():
     net, optimizer = make()
     total = 0
@@ -461,6 +482,7 @@ WRONG = {
     optimizer_of_another_model: ("step-without-gradients", "hint"),
     losses_summed: ("graph-kept", "likely"),
     metric_averaged: ("graph-kept", "hint"),
+    queue_with_graphs: ("graph-kept", "hint"),
     losses_listed: ("graph-kept", "hint"),
 }
 
@@ -479,6 +501,10 @@ def test_gradients_that_another_optimizer_clears_are_reported():
     [(slug, line, confidence)] = findings(another_optimizer_cleared)
     assert (slug, confidence) == ("gradients-not-cleared", "hint")
     assert line.endswith("# <-- named")
+
+
+def test_a_queue_of_detached_values_is_no_finding():
+    assert not findings(lambda: queue_with_graphs(detached=True))
 
 
 # --- correct programs ---------------------------------------------------------------------------

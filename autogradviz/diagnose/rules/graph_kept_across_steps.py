@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.evidence import Evidence
 
 _LINKED: Final = 2  # earlier steps in a row; one may be a difference between two losses
+_DETACHING: Final = frozenset({"detach", "detach_"})
 _SHARE: Final = 0.1  # of the bytes that a step saves
 
 
@@ -41,13 +42,35 @@ def graph_kept(evidence: Evidence) -> Iterator[Draft]:
         e.create_graph for e in evidence.analysis.log.of(BackwardStarted)
     ):
         return  # a graph through several steps, for gradients of gradients, is meant
-    kept, link = _kept(evidence, ends), _link(evidence, ends)
+    kept, link = _kept(evidence, ends), _link(evidence, ends) or _written_buffer(evidence, ends)
     if link is not None:
         yield _draft(evidence, link, kept, leaves_loss=_leaves_loss(evidence, link), linked=True)
     elif kept is not None:
         root = _root(evidence, kept)
         if root is not None:
             yield _draft(evidence, root, kept, linked=False)
+
+
+def _written_buffer(evidence: Evidence, ends: list[int]) -> Op | None:
+    """Return the last op that wrote values with a graph into a buffer, as those of earlier steps.
+
+    Each write is a node that leads to the one before, until the buffer is detached.
+    """
+    graph = evidence.causal_graph
+    steps: dict[int, set[int]] = defaultdict(set)  # by memory: the steps that wrote into it
+    last: dict[int, int] = {}
+    for index, name in enumerate(graph.op_names):
+        detached = graph.inputs[index] if name in _DETACHING else ()
+        for key in map(graph.memory, (*graph.written[index], *detached)):
+            if key not in graph.buffer_memory or graph.phases[index] != "forward":
+                continue
+            if name in _DETACHING:
+                steps.pop(key, None)
+            elif graph.numbers[index] is not None:
+                steps[key].add(bisect_right(ends, graph.op_seqs[index]))
+                last[key] = index
+    found = [last[key] for key, at in steps.items() if len(at) > _LINKED]
+    return evidence.analysis.op_at(graph.op_seqs[max(found)]) if found else None
 
 
 def _leaves_loss(evidence: Evidence, link: Op) -> Op | None:
