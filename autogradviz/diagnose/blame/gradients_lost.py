@@ -17,7 +17,6 @@ from autogradviz.diagnose.blame.tensors_carried_between_steps import reaches
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.events import RequiresGradChanged
-from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,14 +64,18 @@ def gradients_cleared_at(
 
 
 def clearing_of(step: SourceLocation) -> SourceLocation | None:
-    """Return the only line that clears the gradients of a step's optimizer, if there is one."""
+    """Return the only line that clears the gradients of a step's optimizer, if there is one.
+
+    It is what steps, or what is given to that: ``scaler.step(optimizer)``.
+    """
     owners = {
-        ast.unparse(node.func.value)
+        ast.unparse(owner)
         for statement in source.simple_statements(step)
         for node in ast.walk(statement)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "step"
+        for owner in (node.func.value, *node.args)
     }
     found = [
         source.location(step.filename, node.lineno, function)
@@ -84,25 +87,6 @@ def clearing_of(step: SourceLocation) -> SourceLocation | None:
     ]
     found = [each for each in found if each.function == step.function] or found
     return found[0] if len(found) == 1 else None
-
-
-def clearing_in_other_branch(step: SourceLocation) -> SourceLocation | None:
-    """Return the line that clears gradients in the branch that did not run around a step.
-
-    As in ``if use_scaler: scaler.step(optimizer)``, with ``zero_grad`` below its ``else`` only.
-    """
-    cleared = {lineno for lineno, _ in _clearing(step.filename)}
-    found = []
-    for node in source.nodes_around(step) if cleared else ():
-        if not isinstance(node, ast.If):
-            continue
-        branches = [
-            {line for each in body for line in lines_of(each)} for body in (node.body, node.orelse)
-        ]
-        for own, other in (branches, branches[::-1]):
-            if step.lineno in own and not own & cleared:
-                found += sorted(other & cleared)
-    return source.location(step.filename, found[0], step.function) if len(found) == 1 else None
 
 
 def _clearing(filename: str) -> Iterator[tuple[int, str]]:

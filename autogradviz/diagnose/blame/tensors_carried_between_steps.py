@@ -7,16 +7,19 @@ from collections import defaultdict, deque
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from autogradviz.diagnose.evidence.evidence import once_per_recording
 from autogradviz.diagnose.evidence.tensors_of_earlier_graph import (
     Reuse,
     Taken,
     find_reuse,
     last_shared_op,
 )
-from autogradviz.diagnose.evidence.evidence import once_per_recording
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import Assignments, function_of
-from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_operand, sets_part_of_object
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
+    detached_operand,
+    sets_part_of_object,
+)
 from autogradviz.event_log.stacks import where_stacks_part
 from autogradviz.events import FrameSeen
 
