@@ -23,6 +23,7 @@ from autogradviz.events import (
     NO_ID,
     BackwardEnded,
     BackwardStarted,
+    FrameSeen,
     GradientFound,
     ModuleEntered,
     NodeFinished,
@@ -388,12 +389,15 @@ class _Causes:
         )
 
     def _not_passed_on(self, tensor_id: int) -> SourceLocation | None:
-        """Return the only call in the user's files that leaves out an argument of its name."""
+        """Return the only recorded call that leaves out an argument of a parameter's name."""
+        frames = self._evidence.analysis.log.of(FrameSeen)
+        ran = {(each.filename, each.lineno) for each in frames}
         name = self._missing[tensor_id].rpartition(".")[2]
         found = [
             source.location(filename, lineno, "")
             for filename in self._evidence.user_files
             for lineno in calls_without_argument(filename, name)
+            if (filename, lineno) in ran
         ]
         return found[0] if len(found) == 1 else None
 
