@@ -591,6 +591,22 @@ class CausalGraph:
         made = producer != NO_OP and self.numbers[producer] is not None
         return made or key in self.parameter_memory
 
+    @cached_property
+    def copied_by_constructor(self) -> set[int | None]:
+        """The stacks of ``torch.tensor(t)``, which copies the values of t without their graph.
+
+        One call makes both the detach and the copy.
+        """
+        names, stacks = self.op_names, self.stacks
+        return {
+            stacks[at]
+            for at, name in enumerate(names[:-1])
+            if name == "detach"
+            and names[at + 1] in {"_to_copy", "clone"}
+            and self.phases[at] == "forward"
+            and stacks[at] == stacks[at + 1]
+        }
+
     def parameters_behind(self, index: int, positions: Iterable[int] | None = None) -> set[int]:
         """Return the trained parameters that the inputs of an op were computed from.
 

@@ -52,7 +52,8 @@ OWN_SLUGS: Final = (
     "accumulation-divisor", "accumulation-uneven", "clip-other-parameters", "gradient-all-zero",
     "gradient-changed", "gradient-cut", "gradient-scaled-twice", "gradient-zero", "gradients-mixed",
     "graph-unused", "incoming-gradient-ignored", "loss-broadcast", "loss-of-probabilities",
-    "loss-scale-remains", "loss-target-trained", "noise-broadcast", "precision-lost",
+    "loss-scale-remains", "loss-target-trained", "noise-broadcast",
+    "precision-lost",
     "result-constant", "result-discarded", "tensor-not-registered", "tensors-kept",
     "view-mixes-axes", "written-in-place",
 )  # fmt: skip

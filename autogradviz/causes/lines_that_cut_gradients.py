@@ -122,6 +122,8 @@ class _Effects:
                 "lost gradient of a leaf" if line.kind == "leaf" else "lost gradient", lost
             )
         name = _one_way(line)
+        if line.kind in {"detach", "numbers"} and line.location in self._copies:
+            name = "one way cut by a copy"
         shifts = ranges_of(self._evidence).subtracts_maximum
         if name == "one way cut" and all(map(shifts, line.readers)):
             name = "one way cut of a maximum that is subtracted"
@@ -151,6 +153,11 @@ class _Effects:
         readers = list(line.readers)
         updated = [self._graph.updated_after(each) for each in (*readers[:_SAMPLES], readers[-1])]
         return all(each and not each & behind for each in updated)
+
+    @cached_property
+    def _copies(self) -> set[SourceLocation | None]:
+        """The lines that call ``torch.tensor`` with a tensor."""
+        return set(map(self._evidence.analysis.location, self._graph.copied_by_constructor))
 
     @cached_property
     def _requested(self) -> set[int]:

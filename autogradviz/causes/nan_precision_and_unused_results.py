@@ -73,6 +73,7 @@ _SAFE_ABOVE: Final = {
 """Ops that are finite, with their derivatives, if the last operand is above a number."""
 _SPREADS: Final = frozenset({"std", "var", "std_mean", "var_mean"})
 _ADDS_MASK: Final = 3  # ops between a number that is minus infinity and a softmax
+_FACTORS: Final = frozenset({"mul", "mul_"})
 _AT_MOST: Final = 4
 _OVERFLOWING: Final = frozenset({"mul", "exp", "pow", "prod", "cumprod"})
 _ONLY_GROWS: Final = frozenset({"mul", "prod", "cumprod"})
@@ -85,6 +86,7 @@ _SAYS_SO: Final = re.compile(r"\b(nan|inf|infinite|non-?finite)\b", re.IGNORECAS
 
 def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     """Yield a fact for each line with an op that may have given the first NaN or infinity."""
+    yield from _infinite_masks(graph, evidence)
     if "fingerprints" in evidence.recorded:
         return  # a rule names the op
     norms = graph.final_norms
@@ -106,7 +108,7 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     if refused:
         ops: Iterable[int] = range(len(graph.phases))
     else:
-        ops = sorted(graph.value_slice) if in_forward else graph.slice_ops
+        ops = sorted(_carries_not_finite(graph)) if in_forward else graph.slice_ops
     shown = _Shown(graph, evidence)
     surely = [index for index in graph.value_slice if shown.is_nan(index)]
     for index in surely or _candidates(graph, shown, set() if refused else good, ops):
@@ -153,6 +155,84 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             events=tuple(graph.op_seqs[i] for i in found[:2]),
             fix="# keep the argument away from the singular point, for example by clamp_min",
         )
+
+
+def _carries_not_finite(graph: CausalGraph) -> set[int]:
+    """Return the ops whose results can make a loss NaN or infinite.
+
+    Comparisons and indices pass no such value on: their results are integers.
+    """
+    found = set(graph.slice_ops)
+    waiting = list(found)
+    while waiting:
+        index = waiting.pop()
+        producers = graph.producers(index)
+        for position in graph.value_inputs(index):
+            made = producers[position]
+            if made in found or made == NO_OP:
+                continue
+            if graph.inputs[index][position] in graph.differentiable:
+                found.add(made)
+                waiting.append(made)
+    return found & graph.value_slice
+
+
+def _infinite_masks(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+    """Yield a fact for each line that multiplies a mask by infinity: 0 times infinity is NaN."""
+    ranges = ranges_of(evidence)
+    found: dict[SourceLocation, int] = {}
+    for index, name in enumerate(graph.op_names):
+        if name not in _FACTORS or graph.phases[index] != "forward" or graph.failed[index]:
+            continue
+        is_infinite = any(map(math.isinf, ranges.numbers(index).values()))
+        if is_infinite and graph.is_users(index) and _is_mask(graph, index):
+            place = graph.analysis.location(graph.stacks[index])
+            if place is not None:
+                found.setdefault(place, index)
+    for place, index in found.items():
+        behind = graph.parameters_behind(index)
+        yield Fact(
+            slug="not-finite",
+            mechanism="value",
+            culprit=place,
+            effect="a mask is multiplied by infinity: where it is 0, the result is NaN",
+            weight=weight("mask times infinity"),
+            explanation=[
+                "The result of a comparison is multiplied by infinity:",
+                place,
+                "0 times infinity is NaN, and not 0.",
+            ],
+            parameters=tuple(sorted(behind)),
+            share=graph.share(behind),
+            events=(graph.op_seqs[index],),
+            fix='scores.masked_fill(mask, float("-inf"))',
+        )
+
+
+def _is_mask(graph: CausalGraph, index: int) -> bool:
+    """Return whether the only input of an op is 0 or 1: a comparison, or a copy of one."""
+    for _ in range(_ADDS_MASK):
+        if len(graph.inputs[index]) != 1:
+            return False
+        if graph.analysis.tensors[graph.inputs[index][0]].dtype == "bool":
+            return True
+        index = graph.producers(index)[0]
+        if index == NO_OP or graph.op_names[index] not in {"_to_copy", "rsub"}:
+            return False
+    return False
+
+
+def _is_difference(graph: CausalGraph, index: int) -> bool:
+    """Return whether the operand of an op is a difference, or its product with something.
+
+    It is exactly 0 wherever both are equal.
+    """
+    at = graph.producers(index)[-1] if graph.inputs[index] else NO_OP
+    for _ in range(_ADDS_MASK):
+        if at == NO_OP or graph.op_names[at] not in {"div", "mul", "abs", "pow"}:
+            break
+        at = graph.producers(at)[0]
+    return at != NO_OP and graph.op_names[at] == "sub"
 
 
 def _stayed_small(losses: Sequence[LossRead]) -> bool:
@@ -294,6 +374,9 @@ def _danger(
     rank = 2.0 if by_value or (by_derivative and not in_forward) else 1.0 if by_derivative else 0.0
     if rank and constants.small_term:
         rank -= 1.5  # a guard: the argument stays away from 0
+    if rank and in_forward:
+        singular = (index for index in ops if graph.op_names[index] in _SINGULAR)
+        rank += 0.2 * any(_is_difference(graph, index) for index in singular)
     rank += (3.0 if in_forward else 2.5) * constants.large_factor + 1.0 * constants.zero_factor
     return rank + 0.5 * any(graph.is_users(index) for index in ops)
 

@@ -74,6 +74,7 @@ def find_silent_mistakes(graph: CausalGraph) -> Iterator[Fact]:
     yield from _constant_results(graph)
     yield from _repeated_noise(graph)
     yield from _trained_targets(graph)
+    yield from _trained_advantages(graph)
     yield from _mixing_views(graph)
 
 
@@ -298,6 +299,94 @@ def _repeated_noise(graph: CausalGraph) -> Iterator[Fact]:
             events=(graph.op_seqs[index],),
             fix="torch.randn_like(x)  # of the tensor that the noise is added to",
         )
+
+
+# --- advantages of policy gradients that are trained as well --------------------------------------
+
+
+_ERRORS: Final = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss"})
+_LOGARITHMS: Final = frozenset({"log", "_log_softmax"})
+_CHOOSING: Final = frozenset({"gather", "index", "select", "nll_loss_forward"})
+_WAY: Final = 6  # ops between a logarithm and the product
+
+
+def _trained_advantages(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each product of a chosen log-probability and an error that passes gradients.
+
+    The parameters behind the error alone get the gradient of a squared error, too: they are those
+    of a critic, which now learns to make the product small.
+    """
+    regressed: set[int] | None = None
+    found: dict[SourceLocation, tuple[int, set[int]]] = {}
+    for index in graph.slice_ops:
+        edges = graph.next_nodes.get(graph.node_of_op.get(index, NO_ID), ())
+        if graph.op_names[index] != "mul" or len(edges) != _OPERANDS or NO_ID in edges:
+            continue
+        for position, edge in enumerate(edges):
+            if not _is_chosen_log(graph, graph.producers(index)[position]):
+                continue
+            own, weights = graph.reached_leaves(edge), graph.reached_leaves(edges[1 - position])
+            if regressed is None:
+                regressed = _of_errors(graph)
+            place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
+            if place is not None and (alone := (weights - own) & regressed):
+                found.setdefault(place, (index, set()))[1].update(alone)
+    for place, (index, leaves) in found.items():
+        share = graph.share(leaves)
+        yield Fact(
+            slug="loss-target-trained",
+            mechanism="change",
+            culprit=place,
+            effect="the factor of a log-probability has a gradient, too: "
+            f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements), which a "
+            "squared error trains, can make the product small",
+            weight=weight("trained advantage", share),
+            explanation=[
+                "A log-probability that an index chose is multiplied by a value with a graph:",
+                place,
+                "In a policy gradient the factor is a number. What computes it here is trained by "
+                "an error of its own, and by this loss as well.",
+            ],
+            parameters=tuple(sorted(leaves)),
+            share=share,
+            events=(graph.op_seqs[index],),
+            fix="loss = -(log_prob * advantage.detach()).mean()",
+        )
+
+
+def _is_chosen_log(graph: CausalGraph, index: int) -> bool:
+    """Return whether an op's result is a chosen log-probability, times what has no gradient."""
+    names: set[str] = set()
+    for _ in range(_WAY):
+        if index == NO_OP or graph.numbers[index] is None:
+            return False
+        name = graph.op_names[index]
+        names.add(name)
+        if names & _LOGARITHMS and names & _CHOOSING:
+            return True
+        if name not in _LOGARITHMS | _CHOOSING | _OF_NOISE | {"sum", "squeeze", "sub"}:
+            return False
+        graphs = [
+            position for position in graph.value_inputs(index) if graph.has_graph(index, position)
+        ]
+        if len(graphs) != 1:
+            return False
+        index = graph.producers(index)[graphs[0]]
+    return False
+
+
+def _of_errors(graph: CausalGraph) -> set[int]:
+    """Return the leaves that squared and absolute errors reach."""
+    found: set[int] = set()
+    for index in graph.slice_ops:
+        name, node = graph.op_names[index], graph.node_of_op.get(index)
+        is_square = (
+            name == "pow"
+            and graph.analysis.numbers_of(graph.op_seqs[index]).get("exponent") == _OPERANDS
+        )
+        if node is not None and (name in _ERRORS or is_square):
+            found |= graph.reached_leaves(node)
+    return found
 
 
 # --- targets that are trained as well -------------------------------------------------------------

@@ -13,7 +13,9 @@ from autogradviz.causes.order_of_facts import LEAST_FINDING, weight
 from autogradviz.diagnose.evidence.failed_or_changed_unpacks import reads_of_saves
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import describe_tensor
-from autogradviz.events import BackwardStarted
+from autogradviz.diagnose.source.assignments import names_read
+from autogradviz.diagnose.source.source_index import assigned_names
+from autogradviz.events import NO_ID, BackwardStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +53,7 @@ def find_writes(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         fact = _fact(graph, location, writes)
         if fact is not None:
             yield fact
+    yield from _through_detached(graph)
 
 
 class _Writes:
@@ -270,4 +273,108 @@ def _fact(graph: CausalGraph, location: SourceLocation, writes: list[_Write]) ->
         share=share,
         events=tuple(graph.op_seqs[index] for index in (first.at, *first.after[:1])),
         fix="# write out of place, or clone() the tensor first",
+    )
+
+
+# --- writes through a detached tensor to memory that the loss reads with its graph ----------------
+
+
+def _through_detached(graph: CausalGraph) -> Iterator[Fact]:
+    """Yield a fact for each ``detach`` whose result is written, and whose input the loss reads.
+
+    Both share memory: the loss is computed from the new values, and its gradient is that of the op
+    that computed the old ones. A statement that detaches and writes, as ``x.data.add_(y)``, says
+    that this is meant.
+    """
+    search = _Detached(graph)
+    for index, phase in enumerate(graph.phases):
+        if phase == "forward" and not graph.failed[index]:
+            search.read(index)
+    for place, ops in search.found.items():
+        yield _fact_of_detached(graph, place, *ops)
+
+
+class _Detached:
+    """Values of a graph whose memory is written through a detached tensor, op by op."""
+
+    def __init__(self, graph: CausalGraph) -> None:
+        self._graph = graph
+        self._made: dict[int, int] = {}  # the last op with a node that returned each memory
+        self._detached: dict[int, int] = {}  # the last detach of each memory
+        self._written: dict[int, tuple[int, int]] = {}  # by memory: the detach and the write
+        self.found: dict[SourceLocation, tuple[int, int, int]] = {}
+        """By the line of a detach: it, the write, and the op that read the new values."""
+
+    def read(self, index: int) -> None:
+        """Read the next op."""
+        graph = self._graph
+        if self._written:
+            self._look_for_reader(index)
+        if graph.op_names[index] == "detach" and graph.is_users(index):
+            self._detached |= dict.fromkeys(graph.inputs_memory[index], index)
+        if graph.numbers[index] is None:
+            self._note_writes(index)
+            return
+        for key in map(graph.memory, graph.outputs[index]):
+            self._made[key] = index
+            self._detached.pop(key, None)
+            self._written.pop(key, None)
+
+    def _look_for_reader(self, index: int) -> None:
+        graph = self._graph
+        edges = graph.next_nodes.get(graph.node_of_op.get(index, NO_ID), ())
+        for key in self._written.keys() & graph.inputs_memory[index] if edges else ():
+            detach, write = self._written[key]
+            place = graph.analysis.location(graph.stacks[detach])
+            if place is not None and graph.node_of_op.get(self._made[key]) in edges:
+                self.found.setdefault(place, (detach, write, index))
+
+    def _note_writes(self, index: int) -> None:
+        graph = self._graph
+        for key in map(graph.memory, graph.written[index]):
+            detach = self._detached.get(key)
+            if (
+                detach is not None
+                and key in self._made
+                and key not in graph.registered_memory
+                and graph.op_names[index] not in _LIFE
+                and _writes_name_of(graph, detach, index)
+            ):
+                self._written[key] = detach, index
+
+
+def _writes_name_of(graph: CausalGraph, detach: int, write: int) -> bool:
+    """Return whether a statement reads a name that a ``detach`` at another line assigned."""
+    first, second = (graph.analysis.location(graph.stacks[each]) for each in (detach, write))
+    if first is None or second is None or first.lineno == second.lineno:
+        return False
+    same = (first.filename, first.function) == (second.filename, second.function)
+    return same and bool(assigned_names(first.text) & names_read(second))
+
+
+def _fact_of_detached(
+    graph: CausalGraph, place: SourceLocation, detach: int, write: int, reader: int
+) -> Fact:
+    behind = graph.parameters_behind(detach)
+    wrote, used = (graph.analysis.location(graph.stacks[each]) for each in (write, reader))
+    return Fact(
+        mechanism="write",
+        culprit=place,
+        effect="the detached tensor shares its memory with the one that the loss reads with its "
+        "graph, and is written in place",
+        weight=weight("written through a detached tensor"),
+        explanation=[
+            "A tensor is detached here, which copies nothing:",
+            place,
+            "The result is written here, and with it the tensor that has the graph:",
+            wrote,
+            "The loss reads the new values here, with the graph of the old ones:",
+            used,
+        ],
+        victim=used,
+        parameters=tuple(sorted(behind)),
+        share=graph.share(behind),
+        others=(wrote,) if wrote is not None else (),
+        events=(graph.op_seqs[detach], graph.op_seqs[write], graph.op_seqs[reader]),
+        fix="weights = scores.detach().clone()  # before it is written",
     )

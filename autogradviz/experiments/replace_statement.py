@@ -66,6 +66,23 @@ class Statement:
         """Return whether the statement is the innermost one of the user that runs."""
         return runs_line(self.location.filename, self.lines)
 
+    def is_straight_through(self) -> bool:
+        """Return whether it adds a detached difference to what that subtracts.
+
+        As in ``y = x + (quantized - x).detach()``: what it gives has the gradient of x.
+        """
+        for node in ast.walk(self.node) if self.node is not None else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+                for kept, other in ((node.left, node.right), (node.right, node.left)):
+                    detached = getattr(getattr(other, "func", other), "value", None)
+                    if (
+                        isinstance(detached, ast.BinOp)
+                        and isinstance(detached.op, ast.Sub)
+                        and ast.dump(detached.right) == ast.dump(kept)
+                    ):
+                        return True
+        return False
+
     def is_in(self, code: CodeType) -> bool:
         """Return whether a function has the statement in its source."""
         if source_file(code) != self.location.filename:

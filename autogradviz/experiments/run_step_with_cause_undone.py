@@ -31,6 +31,7 @@ from autogradviz.experiments.replace_statement import NotUndoneError, Statement
 from autogradviz.experiments.undo_cause import (
     Detached,
     FactorLeftOut,
+    FiniteResults,
     FreedGraphsDetached,
     GradientGraphRecorded,
     GradientPassed,
@@ -39,6 +40,7 @@ from autogradviz.experiments.undo_cause import (
     HooksNotRegistered,
     HookWithoutEffect,
     LeftOut,
+    MemoryNotShared,
     StillWrittenError,
     Undo,
     WritesUnseen,
@@ -62,7 +64,7 @@ def _any_write(statement: Statement) -> WritesUnseen:
 
 
 _UNDONE: Final[dict[Mechanism, tuple[Callable[[Statement], Undo], ...]]] = {
-    "write": (WritesUnseen, _any_write, StateOfForward, LeftOut),
+    "write": (WritesUnseen, _any_write, StateOfForward, MemoryNotShared, LeftOut),
     "cut": (GradientPassed, GradientGraphRecorded, NotRecomputed, LeftOut),
     "drop": (LeftOut,),
     "mix": (GradientsCleared, LeftOut),
@@ -73,6 +75,7 @@ _UNDONE: Final[dict[Mechanism, tuple[Callable[[Statement], Undo], ...]]] = {
     "refuse": (GradientPassed, WritesUnseen, LeftOut),
     "order": (LeftOut,),
     "own": (GradientPassed,),
+    "value": (FiniteResults,),
 }
 """The experiments of each mechanism, the narrowest first."""
 
@@ -193,20 +196,24 @@ class _Experiments:
     def _judge(self, undo: Undo, got: Outcome) -> tuple[ProofAnswer, str] | None:
         """Return the answer of one experiment; None if nothing was undone in it."""
         base, how = self._baseline, str(undo)
-        if not undo.count:
-            return self._judge_line_without_effect(undo)
-        if got.error is not None:
-            return self._judge_error(got, how)
+        if not undo.count or got.error is not None:
+            return self._judge_error(got, how) if undo.count else self._without_effect(undo)
         if got.finished < base.finished or got.backwards < base.backwards:
             return "cannot tell", f"{how}, the step runs fewer backwards"
         if base.error is not None:
             return self._judge_cured(undo, got, how)
         if self._mechanism == "diverge":
             return self._judge_recomputation(undo, got, how)
-        return self._judge_silent(undo, got, how)
+        is_of_value = isinstance(undo, FiniteResults) and not base.is_finite
+        return _judge_finite(got, how) if is_of_value else self._judge_silent(undo, got, how)
 
-    def _judge_line_without_effect(self, undo: Undo) -> tuple[ProofAnswer, str] | None:
+    def _without_effect(self, undo: Undo) -> tuple[ProofAnswer, str] | None:
         """Judge a run in which there was nothing to undo."""
+        if isinstance(undo, FiniteResults):
+            is_hint = self._finding.confidence == CONFIDENCES[-1]  # others know the operand
+            if self._baseline.is_finite or not undo.runs or not is_hint:
+                return None
+            return "not cured", f"{undo.line} gives no other values than finite ones"
         is_refuted = isinstance(undo, WritesUnseen) and undo.runs
         if is_refuted and "modified by an inplace operation" in str(self._baseline.error):
             return "not cured", f"{undo.line} writes no tensor that is saved for backward"
@@ -257,6 +264,8 @@ class _Experiments:
             effect = f"{how}, {self._change(changed, got)}"
         elif state and self._mechanism in {"drop", "own", "order"}:
             effect = f"{how}, {_names(state)} has another value after the step"
+        if self._mechanism == "cut" and undo.statement.is_straight_through():
+            absent = []  # its values are those of the step, its gradient is chosen
         if effect and not (absent or self._is_anomaly(got)):
             return "cannot tell", f"{effect}; {_MAY_BE_MEANT}"
         return ("proved", effect) if effect else ("not cured", f"{how}, no gradient changes")
@@ -317,6 +326,13 @@ class _Experiments:
 
     def _norm(self, name: str) -> float | None:
         return self._baseline.norm(name)
+
+
+def _judge_finite(got: Outcome, how: str) -> tuple[ProofAnswer, str]:
+    """Judge a run in which a line gave finite values, where the step has others."""
+    if not got.is_finite:
+        return "cannot tell", f"{how}, losses and gradients are still not finite"
+    return "proved", f"{how}, losses and gradients are finite"
 
 
 def _names(names: Sequence[str]) -> str:

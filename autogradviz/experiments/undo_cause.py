@@ -189,6 +189,9 @@ class WritesUnseen(Undo):
 _PASSED: Final = frozenset({
     torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__, torch.Tensor.item,  # type: ignore[attr-defined]
 })  # fmt: skip
+_SHARING: Final = frozenset({
+    torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__,  # type: ignore[attr-defined]
+})  # fmt: skip
 _LEAVES_TORCH: Final = frozenset({torch.Tensor.numpy, torch.Tensor.tolist})
 _MADE: Final = frozenset({
     torch.tensor, torch.as_tensor, torch.from_numpy, torch.Tensor.new_tensor,
@@ -295,7 +298,104 @@ class GradientPassed(Undo):
             if frozen and needs_gradient(args[0]):
                 self.count += 1
                 return args[0]
-        return func(*args, **kwargs)
+        return self._with_gradient(func, args, kwargs)
+
+    def _with_gradient(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function with gradients, also if the line is in a block without."""
+        is_off = not (torch.is_grad_enabled() or torch.is_inference_mode_enabled())
+        if not is_off or not any(map(needs_gradient, tensors_of((args, kwargs)))):
+            return func(*args, **kwargs)
+        self.count += 1
+        self.is_whole = self.is_whole and not _writes(func)
+        with torch.enable_grad():
+            return func(*args, **kwargs)
+
+
+class MemoryNotShared(Undo):
+    """The detached tensors that the statement makes have memory of their own."""
+
+    words = "if what {} detaches is copied"
+    undoes = ("",)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Copy what the statement detaches."""
+        with _CallsAtLine(self.statement, self._call):
+            yield
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        if func not in _SHARING or why_unreadable(result):
+            return result
+        self.count += 1
+        return result.clone()
+
+
+class FiniteResults(Undo):
+    """Finite results of the statement, and finite gradients that it gives, of finite values.
+
+    Other values are replaced by 0, only where all that a call was given is finite.
+    """
+
+    words = "if what {} makes of finite values is finite"
+    undoes = ("",)
+
+    def __init__(self, statement: Statement) -> None:
+        super().__init__(statement)
+        self.runs = 0
+        """The calls of the statement that could give a value which is not finite."""
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace values."""
+        with _CallsAtLine(self.statement, self._call):
+            yield
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        given = [each for each in tensors_of((args, kwargs)) if _has_values(each)]
+        if not given or not all(bool(each.isfinite().all()) for each in given):
+            return func(*args, **kwargs)
+        arrived = [True]  # whether all gradients of the result were finite
+
+        def guarded(value: Any) -> Any:
+            if not (needs_gradient(value) and _has_values(value)):
+                return value
+            value = value.view_as(value)
+            hook = lambda grad: self._finite(grad) if arrived[0] else None  # noqa: E731
+            value.register_hook(hook)
+            return value
+
+        plain = tuple(guarded(each) for each in args)
+        result = func(*args, **kwargs) if _writes(func) else func(*plain, **kwargs)
+        self.is_whole = self.is_whole and not _writes(func)
+        if not (isinstance(result, torch.Tensor) and _has_values(result)) or _writes(func):
+            return result
+        self.runs += 1
+        result = self._finite(result)
+        if result.requires_grad:
+            result = result.view_as(result)
+            result.register_hook(  # type: ignore[no-untyped-call]
+                lambda grad: arrived.__setitem__(0, bool(grad.isfinite().all()))
+            )
+        return result
+
+    def _finite(self, value: torch.Tensor) -> torch.Tensor:
+        if value.isfinite().all():
+            return value
+        self.count += 1
+        return torch.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and not why_unreadable(tensor)
+
+
+def _writes(func: Any) -> bool:
+    """Return whether a function writes its first argument."""
+    name = getattr(func, "__name__", "")
+    return name == "__set__" or (name.endswith("_") and not name.endswith("__")) or (
+        name in {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}
+    )  # fmt: skip
 
 
 def _is_of_torch() -> bool:

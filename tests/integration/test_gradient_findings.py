@@ -48,6 +48,14 @@ def lost_in_a_block():
     h.sum().backward()
 
 
+def lost_in_the_last_statement_of_a_block():
+    with torch.no_grad():
+        weight = torch.rand(2, 3)
+        weight[0] = 0
+        h = weight * NET(X)
+    h.sum().backward()
+
+
 def lost_in_a_decorator():
     decorated(X).sum().backward()
 
@@ -86,6 +94,7 @@ def lost_by_comparing():
 
 LOST = {
     lost_in_a_block: "with torch.inference_mode():",
+    lost_in_the_last_statement_of_a_block: "h = weight * NET(X)",
     lost_in_a_decorator: "@torch.no_grad()",
     lost_by_a_call: "torch.set_grad_enabled(False)",
     lost_by_detach: "h = NET(X).detach()",
@@ -99,7 +108,10 @@ LOST = {
 @pytest.mark.parametrize("work", LOST)
 def test_line_that_lost_the_graph_is_reported(work):
     # The block, or the statement in it, can be moved.
-    off = {lost_in_a_block, lost_by_a_call, lost_in_a_decorator}
+    off = {
+        lost_in_a_block, lost_in_the_last_statement_of_a_block, lost_by_a_call,
+        lost_in_a_decorator,
+    }  # fmt: skip
     assert first(work, NET) == ("graph-lost", LOST[work], "likely" if work in off else "certain")
 
 
@@ -810,3 +822,92 @@ def test_a_number_that_only_one_line_can_have_read_cuts_the_gradient(loss_of, co
     found = [each for each in trace.diagnose() if each.slug == "gradient-cut"]
     assert len(found) == count
     assert all(each.culprit.text.endswith("# <-- named") for each in found)
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
+def test_a_copy_by_the_constructor_cuts_a_way_although_another_one_has_a_gradient():
+    net = torch.nn.Linear(3, 1)
+    with autogradviz.record(net) as trace:
+        scale = net(X).exp().mean()
+        (X.sum() / scale + torch.tensor(scale).log()).backward()  # <-- named
+    (first, *_) = trace.diagnose()
+    assert (first.slug, first.confidence) == ("gradient-cut", "hint")
+    assert first.culprit.text.endswith("# <-- named")
+
+
+def a_mask_times_infinity(net):
+    scores = net(X)
+    mask = (scores < scores.mean()).float()
+    return (scores - float("inf") * mask).argmax(-1)  # <-- named
+
+
+def a_mask_times_a_large_number(net):
+    scores = net(X)
+    mask = (scores < scores.mean()).float()
+    return (scores - 1e30 * mask).argmax(-1)
+
+
+def a_mask_that_is_filled(net):
+    scores = net(X)
+    return scores.masked_fill(scores < scores.mean(), float("-inf")).argmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("choose", "count"),
+    [(a_mask_times_infinity, 1), (a_mask_times_a_large_number, 0), (a_mask_that_is_filled, 0)],
+)
+def test_a_mask_that_is_multiplied_by_infinity_is_named_although_the_loss_is_finite(choose, count):
+    torch.manual_seed(0)
+    with autogradviz.record(NET) as trace:
+        torch.nn.functional.cross_entropy(NET(X), choose(NET)).backward()
+    NET.zero_grad()
+    found = [each for each in trace.diagnose() if each.slug == "not-finite"]
+    assert len(found) == count
+    assert all(each.culprit.text.endswith("# <-- named") for each in found)
+
+
+def test_a_value_that_only_a_comparison_reads_gave_no_infinity_of_the_loss():
+    torch.manual_seed(0)
+    edges = torch.tensor([0.2, 0.2, 0.5])
+    with autogradviz.record(NET) as trace:
+        sizes = edges / torch.tensor([0.0, 1.0, 1.0])
+        taken = (sizes > 0.1).long()
+        target = torch.log(edges - edges[0])  # <-- named
+        (NET(X) - target).square().sum().mul(taken.sum()).backward()
+    NET.zero_grad()
+    (first, *_) = trace.diagnose()
+    assert first.culprit.text.endswith("# <-- named")
+
+
+class Contrast(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.bias = torch.nn.Parameter(torch.zeros(1))
+
+    def logits(self, x, scale, bias=None):
+        return x * scale if bias is None else x * scale + bias
+
+    def loss(self, x, scale, bias=None):
+        return self.logits(x, scale).square().mean()  # <-- named
+
+    def forward(self, x):
+        return self.loss(x, self.scale, self.bias)
+
+
+class PassingContrast(Contrast):
+    def loss(self, x, scale, bias=None):
+        return self.logits(x, scale, bias).square().mean()
+
+
+def test_an_argument_that_a_function_does_not_pass_on_is_named_at_its_call():
+    net = Contrast()
+    with autogradviz.record(net) as trace:
+        net(X).backward()
+    (first, *_) = trace.diagnose()
+    assert (first.slug, first.confidence) == ("gradient-missing", "hint")
+    assert first.culprit.text.endswith("# <-- named")
+    passing = PassingContrast()
+    with autogradviz.record(passing) as trace:
+        passing(X).backward()
+    assert not trace.diagnose()

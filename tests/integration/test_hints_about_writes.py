@@ -113,3 +113,39 @@ def test_a_write_to_a_saved_tensor_that_hooks_hide_is_named():
             return y.sum()
 
     assert slugs(step) == [("written-in-place", "y.mul_(2.0)")]
+
+
+def test_a_write_to_a_detached_name_of_a_value_that_the_loss_reads_is_named():
+    def step(net, x):
+        scores = net(x) + 0
+        weights = scores.detach()
+        weights[:, 0] = 9.0
+        return (scores * weights.softmax(-1)).sum()
+
+    assert slugs(step)[0] == ("written-in-place", "weights = scores.detach()")
+
+
+def masked_data(net, x):
+    scores = net(x) + 0
+    scores.data[:, 0] = 9.0  # says what it writes
+    return (scores * scores.detach().softmax(-1)).sum()
+
+
+def masked_copy(net, x):
+    scores = net(x) + 0
+    weights = scores.detach().clone()
+    weights[:, 0] = 9.0
+    return (scores * weights.softmax(-1)).sum()
+
+
+def masked_last(net, x):
+    scores = net(x) + 0
+    weights = scores.detach()
+    loss = scores.sum()
+    weights[:, 0] = 9.0  # the graph has used the old values
+    return loss
+
+
+@pytest.mark.parametrize("step", [masked_data, masked_copy, masked_last])
+def test_a_detached_tensor_that_is_written_on_purpose_or_unseen_is_no_finding(step):
+    assert not any(slug == "written-in-place" for slug, _ in slugs(step))

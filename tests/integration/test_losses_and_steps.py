@@ -69,7 +69,27 @@ def shared_in_one_step():
     second.backward()
 
 
+class Batch:
+    def summarize(self, model, data):
+        self.state = model(data).tanh()
+
+
+def state_of_two_losses():
+    """Train two heads, each by its own loss, on a state that no optimizer trains."""
+    summary, actor, critic = (torch.nn.Linear(2, 2) for _ in range(3))
+    for_actor, for_critic = (torch.optim.SGD(e.parameters(), lr=0.1) for e in (actor, critic))
+    batch = Batch()
+    batch.summarize(summary, torch.randn(5, 2))
+    value = critic(batch.state)
+    advantage = (1 - value).detach()
+    (actor(batch.state) * advantage).mean().backward()
+    for_actor.step()
+    value.square().mean().backward()
+    for_critic.step()
+
+
 WRONG = {
+    state_of_two_losses: ("graph-freed", "self.state = model(data).tanh()", "likely"),
     judge_after_maker: ("graph-freed", "made = keep(self.made)", "likely"),
     losses_before_steps: ("saved-tensor-mutated", "loss = pair.maker_loss()", "likely"),
     one_optimizer: ("saved-tensor-mutated", "every.step()", "likely"),

@@ -531,3 +531,44 @@ def test_maximum_that_is_subtracted_may_be_detached(engine):
         (weights / weights.sum(-1, keepdim=True)).square().sum().backward()
 
     assert found(step, engine, outputs=4) == []
+
+
+# --- advantages that are trained ----------------------------------------------------------------
+
+
+class ActorCritic(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.actor, self.critic = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+
+
+def policy_loss(model, *, detached):
+    states, chosen, returns = torch.rand(8, 3), torch.randint(2, (8, 1)), torch.rand(8)
+    log_prob = model.actor(states).log_softmax(-1).gather(1, chosen)[:, 0]
+    advantage = returns - model.critic(states)[:, 0]
+    factor = advantage.detach() if detached else advantage
+    loss = -(log_prob * factor).mean()
+    return loss + advantage.pow(2).mean()
+
+
+def focal_loss(model):
+    log_prob = model.actor(torch.rand(8, 3)).log_softmax(-1).gather(1, torch.zeros(8, 1).long())
+    return -((1 - log_prob.exp()) * log_prob).mean() + model.critic(torch.rand(8, 3)).pow(2).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "count"),
+    [
+        (lambda model: policy_loss(model, detached=False), 1),
+        (lambda model: policy_loss(model, detached=True), 0),
+        (focal_loss, 0),
+    ],
+    ids=["trained", "detached", "focal"],
+)
+def test_an_advantage_that_passes_its_gradient_on_is_named(loss_of, count, engine):
+    torch.manual_seed(0)
+    model = ActorCritic()
+    with autogradviz.record(model, engine=engine) as trace:
+        loss_of(model).backward()
+    lines = [f.culprit.text for f in trace.diagnose() if f.slug == "loss-target-trained"]
+    assert lines == ["loss = -(log_prob * factor).mean()"] * count

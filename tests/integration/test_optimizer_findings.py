@@ -116,6 +116,39 @@ def group_forgotten():
         optimizer.step()
 
 
+def metric_averaged():
+    net, optimizer = make(torch.optim.SGD)
+    average = 0.0
+    for _ in range(4):
+        optimizer.zero_grad()
+        result = net(batch())
+        result.square().mean().backward()
+        optimizer.step()
+        error = result - 1  # <-- named
+        average = 0.9 * average + 0.1 * error.abs().mean()
+
+
+class Queue(nn.Module):
+    def __init__(self, *, detached):
+        super().__init__()
+        self.net, self.detached = nn.Linear(3, 3), detached
+        self.register_buffer("queue", torch.zeros(6, 3))
+
+    def forward(self, x):
+        y = self.net(x)
+        self.queue[: len(y)] = y.detach() if self.detached else y  # <-- named
+        return y
+
+
+def queue_with_graphs(*, detached=False):
+    net = Queue(detached=detached)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        net(batch()).square().mean().backward()
+        optimizer.step()
+
+
 def losses_summed():
     net, optimizer = make()
     total = 0
@@ -177,6 +210,20 @@ def optimizer_of_another_model():
         optimizer.step()
         for_other.step()  # <-- named
     return other
+
+
+def cleared_in_the_branch_that_does_not_run(use_scaler=True):
+    net = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    for _ in range(4):
+        net(batch()).square().mean().backward()
+        if use_scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+            optimizer.zero_grad()  # <-- named
 
 
 def never_cleared():
@@ -407,6 +454,7 @@ WRONG = {
     optimizer_of_a_detached_tensor: ("step-without-gradients", "hint"),
     optimizer_of_the_data_of_a_parameter: ("parameter-not-updated", "hint"),
     never_cleared: ("gradients-not-cleared", "hint"),
+    cleared_in_the_branch_that_does_not_run: ("gradients-not-cleared", "hint"),
     closure_of_each_step_without_clearing: ("gradients-not-cleared", "hint"),
     closure_without_clearing: ("gradients-not-cleared", "hint"),
     helper_of_a_closure_without_clearing: ("gradients-not-cleared", "hint"),
@@ -433,6 +481,8 @@ WRONG = {
     clipped_by_a_used_generator: ("clip-without-gradients", "hint"),
     optimizer_of_another_model: ("step-without-gradients", "hint"),
     losses_summed: ("graph-kept", "likely"),
+    metric_averaged: ("graph-kept", "hint"),
+    queue_with_graphs: ("graph-kept", "hint"),
     losses_listed: ("graph-kept", "hint"),
 }
 
@@ -451,6 +501,10 @@ def test_gradients_that_another_optimizer_clears_are_reported():
     [(slug, line, confidence)] = findings(another_optimizer_cleared)
     assert (slug, confidence) == ("gradients-not-cleared", "hint")
     assert line.endswith("# <-- named")
+
+
+def test_a_queue_of_detached_values_is_no_finding():
+    assert not findings(lambda: queue_with_graphs(detached=True))
 
 
 # --- correct programs ---------------------------------------------------------------------------

@@ -194,6 +194,73 @@ def test_effect_that_may_be_meant_is_no_proof_of_a_hint():
     assert autogradviz.prove(step, model, likely).answer == "proved"
 
 
+def test_straight_through_estimator_may_be_meant():
+    model = net()
+
+    def step():
+        hidden = model[0](X)
+        rounded = hidden.detach() * 2
+        out = rounded + (hidden - rounded).detach()  # straight through
+        (out.sum() + model[2].weight.sum()).backward()
+
+    proof = autogradviz.prove(step, model, cut_finding(line_with("# straight through")))
+    assert (proof.answer, "may be meant" in proof.reason) == ("cannot tell", True)
+
+
+def test_statement_in_a_block_without_gradients_is_proved():
+    model = net()
+
+    def step():
+        with torch.no_grad():
+            weight = torch.rand(5, 4)
+            hidden = weight * model[0](X)  # belongs below
+        (hidden.sum() + model[2].weight.sum()).backward()
+
+    proof = autogradviz.prove(step, model, cut_finding(line_with("# belongs below")))
+    assert proof.answer == "proved", proof.reason
+
+
+def value_finding(place):
+    """Return a hint that a line gave the first value that is not finite."""
+    return dataclasses.replace(cut_finding(place), slug="not-finite", mechanism="value")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("log of 0", "proved"), ("root of 0", "proved"), ("finite here", "not cured")],
+)
+def test_the_line_that_makes_finite_values_infinite_is_proved(text, answer):
+    model = net()
+
+    def step():
+        hidden = model[0](X)
+        scaled = hidden.exp()  # finite here
+        if text == "root of 0":
+            loss = (scaled - scaled).sqrt().sum() + hidden.sum()  # root of 0
+        else:
+            loss = (scaled - scaled).log().sum() + hidden.sum()  # log of 0
+        (loss + model[2](hidden.tanh()).sum()).backward()
+
+    proof = autogradviz.prove(step, model, value_finding(line_with(f"  # {text}")))
+    assert proof.answer == answer, proof.reason
+
+
+def test_write_through_a_detached_name_is_proved():
+    model = net()
+
+    def step():
+        scores = model[0](X) + 0
+        weights = scores.detach()  # shares memory
+        weights[:, 0] = 9.0
+        (scores.square() * weights.softmax(-1)).sum().backward()
+
+    hint = dataclasses.replace(
+        cut_finding(line_with("# shares memory")), slug="written-in-place", mechanism="write"
+    )
+    proof = autogradviz.prove(step, model, hint)
+    assert proof.answer == "proved", proof.reason
+
+
 class Pair(nn.Module):
     def __init__(self):
         super().__init__()

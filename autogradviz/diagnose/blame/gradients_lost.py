@@ -64,14 +64,18 @@ def gradients_cleared_at(
 
 
 def clearing_of(step: SourceLocation) -> SourceLocation | None:
-    """Return the only line that clears the gradients of a step's optimizer, if there is one."""
+    """Return the only line that clears the gradients of a step's optimizer, if there is one.
+
+    It is what steps, or what is given to that: ``scaler.step(optimizer)``.
+    """
     owners = {
-        ast.unparse(node.func.value)
+        ast.unparse(owner)
         for statement in source.simple_statements(step)
         for node in ast.walk(statement)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "step"
+        for owner in (node.func.value, *node.args)
     }
     found = [
         source.location(step.filename, node.lineno, function)

@@ -8,10 +8,18 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from autogradviz.diagnose.evidence.evidence import once_per_recording
-from autogradviz.diagnose.evidence.tensors_of_earlier_graph import Reuse, Taken, find_reuse
+from autogradviz.diagnose.evidence.tensors_of_earlier_graph import (
+    Reuse,
+    Taken,
+    find_reuse,
+    last_shared_op,
+)
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import Assignments, function_of
-from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_operand
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
+    detached_operand,
+    sets_part_of_object,
+)
 from autogradviz.event_log.stacks import where_stacks_part
 from autogradviz.events import FrameSeen
 
@@ -224,10 +232,16 @@ class SharedTensor(NamedTuple):
     location: SourceLocation
     name: str  # "fake"
     updated_at: SourceLocation | None  # the step between the losses; None: the first loss took it
+    for_both: bool = False  # both losses took it: it is the line that keeps it
 
     @property
     def fix(self) -> str:
         """The expression to use there."""
+        if self.for_both:
+            return (
+                f"# {self.name}.detach(), if neither loss trains what computed it; else add the\n"
+                "# losses, and call backward() once"
+            )
         if self.updated_at is None:
             return f"{self.name}.detach()  # in the first loss, whose optimizer does not train it"
         return (
@@ -237,6 +251,12 @@ class SharedTensor(NamedTuple):
 
     def lines(self) -> list[str | SourceLocation]:
         """Return paragraphs for an explanation."""
+        if self.for_both:
+            return [
+                f"Both losses are computed from {self.name}, which is kept with its graph here, "
+                "and no optimizer that stepped has a parameter that computed it:",
+                self.location,
+            ]
         if self.updated_at is None:
             return [
                 f"The first loss took {self.name} with its graph here, but no optimizer that "
@@ -252,13 +272,25 @@ class SharedTensor(NamedTuple):
         ]
 
 
-def find_shared_tensor(evidence: Evidence, reuse: Reuse) -> SharedTensor | None:
+def find_shared_tensor(
+    evidence: Evidence, reuse: Reuse, failed: Node, ran: set[int]
+) -> SharedTensor | None:
     """Return the line that gave a tensor to a loss, if that should be without its graph.
 
     As in a GAN: the loss of the discriminator trains the discriminator alone. It is the first loss
-    if no optimizer trains what made the tensor, and the second if one did before its backward.
+    if no optimizer trains what made the tensor, and the second if one did before its backward. If
+    the first loss only detached what the second one took, it is the line that made what both use.
+
+    Args:
+        evidence: the recording.
+        reuse: what the second loss took.
+        failed: the node at which its backward failed.
+        ran: the nodes that the first backward ran.
     """
     stack = evidence.analysis.user_stack
+    if reuse.before.node_id not in ran:
+        shared = last_shared_op(evidence, failed, ran)
+        return None if shared is None else _made_for_both(evidence, shared, reuse)
     reader, updated_at = reuse.first_reader, None
     if reader is None or not reuse.not_trained:
         reader = reuse.after
@@ -275,6 +307,29 @@ def find_shared_tensor(evidence: Evidence, reuse: Reuse) -> SharedTensor | None:
     if updated_at is not None:
         line = _reader_of_name(evidence, made, read[read.index(line) :]) or line
     return SharedTensor(line, name, updated_at)
+
+
+def _made_for_both(evidence: Evidence, made: Op, reuse: Reuse) -> SharedTensor | None:
+    """Return the line that keeps a tensor for two losses, if no optimizer trains what made it.
+
+    It is the innermost one that stores it in an object, else the one that keeps it until then.
+    """
+    graph = evidence.causal_graph
+    behind = graph.reachable([] if made.node_id is None else [made.node_id])
+    leaves = {graph.leaves[node_id] for node_id in behind & graph.leaves.keys()}
+    if any(leaves & set(step.tensor_ids) for step in graph.steps):
+        return None
+    stack = evidence.analysis.user_stack
+    making, reading = (stack(each.stack_id)[::-1] for each in (made, reuse.before))
+    for place in reversed(making):
+        for statement in source.simple_statements(place):
+            if isinstance(statement, ast.Assign) and sets_part_of_object(statement):
+                name = ast.unparse(statement.targets[0])
+                return SharedTensor(place, name, None, for_both=True)
+    carrier = find_carrier(evidence, making, making, reading)
+    if carrier is None:
+        return None
+    return SharedTensor(carrier.location, carrier.texts[0], None, for_both=True)
 
 
 def _reader_of_name(evidence: Evidence, made: Frames, read: Frames) -> SourceLocation | None:

@@ -251,6 +251,29 @@ class Flow:
         text = op.location.text if op.location is not None else ""
         return ".data" in text and bool(op.written) and not storages(op.written) & graded
 
+    def _only_reader_in(self, block: SourceLocation, op: Op) -> SourceLocation | None:
+        """Return the last statement of a block at which an op runs, if only it reads a graph."""
+        analysis, graph = self._evidence.analysis, self._evidence.causal_graph
+        place = op.location
+        body = source.body_of_with(block)
+        last = body[-1] if len(body) > 1 else range(0)
+        if place is None or place.filename != block.filename or place.lineno not in last:
+            return None
+        at = bisect_left(graph.op_seqs, op.seq)
+        others = False
+        for index in range(at - 1, -1, -1):
+            frames = analysis.user_stack(graph.stacks[index])
+            where = next((f for f in frames if f.filename == place.filename
+                          and f.function == place.function), None)  # fmt: skip
+            if where is None or where.lineno not in range(body[0].start, last.stop):
+                break
+            if where.lineno in last:
+                continue
+            others = True
+            if any(graph.has_graph(index, each) for each in graph.value_inputs(index)):
+                return None
+        return place if others else None
+
     def disabling_mode(self, op: Op) -> ModeChanged | None:
         """Return the event that disabled gradients for an op, None if they were enabled."""
         return self.mode_off(op.thread, op.seq)
@@ -308,12 +331,17 @@ class Flow:
         return found
 
     def mode_line(self, event: ModeChanged, op: Op) -> SourceLocation | None:
-        """Return the line of the ``with`` statement or decorator that disabled gradients."""
+        """Return the line of the ``with`` statement or decorator that disabled gradients.
+
+        It is the last statement of the block if that is the only one that reads values with a
+        graph: the block is meant for those before it, and this one belongs below it.
+        """
         analysis = self._evidence.analysis
         line = analysis.location(event.stack_id)
         callers = analysis.stack(event.stack_id)[:3]
         if not any(place.filename.endswith(_DECORATOR) for place in callers):
-            return line or op.location
+            alone = self._only_reader_in(line, op) if line is not None else None
+            return alone or line or op.location
         # The frame of the decorated function is the one just inside its decorator's.
         inside = None
         for place in analysis.stack(op.stack_id):

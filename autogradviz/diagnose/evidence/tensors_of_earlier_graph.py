@@ -91,6 +91,28 @@ def find_reuse(
     )
 
 
+def last_shared_op(evidence: Evidence, failed: Node, ran: set[int]) -> Op | None:
+    """Return the last op of a freed graph that leads to the failed node and to the later loss.
+
+    Args:
+        evidence: the recording.
+        failed: the node at which the later backward failed.
+        ran: the nodes that the first backward ran.
+    """
+    nodes, found = evidence.analysis.graph.nodes, None
+    waiting, seen = [failed.node_id], {failed.node_id}
+    while waiting:
+        target = waiting.pop()
+        op = nodes[target].op
+        above = {edge.source for edge in evidence.edges_to[target]}
+        if above - ran and op is not None and (found is None or op.seq > found.seq):
+            found = op
+        fresh = above & ran - seen
+        seen |= fresh
+        waiting += fresh
+    return found
+
+
 def _leaves_behind(evidence: Evidence, op: Op) -> set[int]:
     """Return the leaves from which an op's result was computed with a graph."""
     graph = evidence.causal_graph

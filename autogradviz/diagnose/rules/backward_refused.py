@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
@@ -64,8 +65,10 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
     second = evidence.raised_at()
     location = node.location if node is not None else None
     shared = None
-    if carried is not None and not carried.reuse.repeats:  # two losses of one step share a tensor
-        shared = find_shared_tensor(evidence, carried.reuse)
+    if (
+        carried is not None and node is not None and not carried.reuse.repeats
+    ):  # two losses of one step share a tensor
+        shared = find_shared_tensor(evidence, carried.reuse, node, _ran_with(evidence, node))
         carried = None
     # That it was freed is certain. Without a tensor that was carried, either of two lines can be
     # changed: the first backward keeps the graph, or the second has a graph of its own. A line that
@@ -110,6 +113,13 @@ def _first_run(
     runs = evidence.analysis.log.of(NodeFinished)
     run = next((event for event in runs if event.node_id == freed.node_id), None)
     return run, evidence.backward(run.backward_id) if run is not None else None
+
+
+def _ran_with(evidence: Evidence, freed: Node) -> set[int]:
+    """Return the nodes that the first backward which ran a node ran."""
+    run, _ = _first_run(evidence, freed)
+    rows = evidence.analysis.log.fields(NodeFinished, "node_id", "backward_id")
+    return {node_id for node_id, each in rows if run is not None and each == run.backward_id}
 
 
 def _of_one_loss(evidence: Evidence, freed: Node) -> bool:
@@ -367,7 +377,10 @@ def _frozen(evidence: Evidence) -> Iterator[Draft]:
     group="operation refused",
 )
 def loss_not_scalar(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a draft for the last result with several elements that no other op read."""
+    """Yield a draft for the last result with several elements that no other op read.
+
+    If it is a sum of numbers and one term of several elements, the line that made the term.
+    """
     error = evidence.analysis.error
     read: set[int] = set()
     found = None
@@ -382,20 +395,52 @@ def loss_not_scalar(evidence: Evidence) -> Iterator[Draft]:
         read |= {each.tensor_id for each in op.inputs}
     if found is None:
         return
+    term = _only_term_with_elements(evidence, found)
     yield Draft(
         title=f"Backward needs one number, and the loss has the shape {shape}",
-        culprit=found,
+        culprit=term or found,
         victim=evidence.raised_at(),
         explanation=[
             "Without an argument, backward starts at a loss of one element:",
             evidence.raised_at(),
             "This line computed the last tensor that nothing else reads, which has more:",
             found,
+            "It is a sum of numbers and of this term, the only one with more elements:"
+            if term is not None
+            else "",
+            term,
         ],
-        fix='loss.mean().backward()  # or .sum(), or without reduction="none"',
+        fix='loss.mean().backward()  # or .sum(), or without reduction="none"'
+        if term is None
+        else "# reduce this term as the others: .mean() or .sum()",
         confidence="likely",
-        evidence=(found, error),
+        evidence=(term or found, error),
     )
+
+
+_ADDING: Final = frozenset({"add", "sub", "add_", "sub_", "rsub"})
+
+
+def _only_term_with_elements(evidence: Evidence, total: Op) -> Op | None:
+    """Return the op of another line that made the only term of a sum with several elements.
+
+    The other terms are numbers that were computed with a graph. None if there is no such term.
+    """
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    at = bisect_left(graph.op_seqs, total.seq)
+    terms = 0
+    while at != NO_OP and graph.op_names[at] in _ADDING and len(graph.inputs[at]) > 1:
+        made = graph.producers(at)
+        large = [
+            position for position, each in enumerate(graph.inputs[at]) if graph.size([each]) != 1
+        ]
+        numbers = [each for position, each in enumerate(made) if position not in large]
+        if len(large) != 1 or NO_OP in numbers or None in [graph.numbers[n] for n in numbers]:
+            break
+        terms += len(numbers)
+        at = made[large[0]]
+    found = analysis.op_at(graph.op_seqs[at]) if terms and at != NO_OP else None
+    return found if found is not None and found.location != total.location else None
 
 
 # --- ``.grad`` of a tensor that is no leaf is None: find the line that computed the tensor --------

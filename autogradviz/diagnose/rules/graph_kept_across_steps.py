@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.evidence.tensors_of_earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_sum
-from autogradviz.events import BackwardStarted, TensorReleased
+from autogradviz.events import BackwardStarted, NodeFinished, TensorReleased
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Node, Op
+    from autogradviz.analysis import Node, Op, SourceLocation
     from autogradviz.diagnose.evidence.evidence import Evidence
 
 _LINKED: Final = 2  # earlier steps in a row; one may be a difference between two losses
+_DETACHING: Final = frozenset({"detach", "detach_"})
 _SHARE: Final = 0.1  # of the bytes that a step saves
 
 
@@ -40,13 +42,65 @@ def graph_kept(evidence: Evidence) -> Iterator[Draft]:
         e.create_graph for e in evidence.analysis.log.of(BackwardStarted)
     ):
         return  # a graph through several steps, for gradients of gradients, is meant
-    kept, link = _kept(evidence, ends), _link(evidence, ends)
+    kept, link = _kept(evidence, ends), _link(evidence, ends) or _written_buffer(evidence, ends)
     if link is not None:
-        yield _draft(evidence, link, kept, linked=True)
+        yield _draft(evidence, link, kept, leaves_loss=_leaves_loss(evidence, link), linked=True)
     elif kept is not None:
         root = _root(evidence, kept)
         if root is not None:
             yield _draft(evidence, root, kept, linked=False)
+
+
+def _written_buffer(evidence: Evidence, ends: list[int]) -> Op | None:
+    """Return the last op that wrote values with a graph into a buffer, as those of earlier steps.
+
+    Each write is a node that leads to the one before, until the buffer is detached.
+    """
+    graph = evidence.causal_graph
+    steps: dict[int, set[int]] = defaultdict(set)  # by memory: the steps that wrote into it
+    last: dict[int, int] = {}
+    for index, name in enumerate(graph.op_names):
+        detached = graph.inputs[index] if name in _DETACHING else ()
+        for key in map(graph.memory, (*graph.written[index], *detached)):
+            if key not in graph.buffer_memory or graph.phases[index] != "forward":
+                continue
+            if name in _DETACHING:
+                steps.pop(key, None)
+            elif graph.numbers[index] is not None:
+                steps[key].add(bisect_right(ends, graph.op_seqs[index]))
+                last[key] = index
+    found = [last[key] for key, at in steps.items() if len(at) > _LINKED]
+    return evidence.analysis.op_at(graph.op_seqs[max(found)]) if found else None
+
+
+def _leaves_loss(evidence: Evidence, link: Op) -> Op | None:
+    """Return the first op of what continues a graph whose node no backward ran, if one line has it.
+
+    Only a log needs what it computes from there on, so that it is a place to detach, too. None if
+    it is the line that continues the graph.
+    """
+    graph = evidence.causal_graph
+    ran = {
+        graph.op_of_node[node]
+        for node in evidence.analysis.log.column(NodeFinished, "node_id")
+        if node in graph.op_of_node
+    }
+    waiting = [bisect_left(graph.op_seqs, link.seq)]
+    seen: set[int] = set()
+    first: dict[SourceLocation | None, int] = {}
+    while waiting:
+        index = waiting.pop()
+        made = [each for each in {*graph.producers(index), *graph.views(index)}
+                if each != NO_OP and graph.numbers[each] is not None]  # fmt: skip
+        if ran.intersection(made):
+            first.setdefault(evidence.analysis.location(graph.stacks[index]), index)
+        fresh = set(made) - ran - seen
+        seen |= fresh
+        waiting += fresh
+    places = first.keys() - {link.location}
+    if len(places) != 1 or link.location in first:
+        return None
+    return evidence.analysis.op_at(graph.op_seqs[first[places.pop()]])
 
 
 def _kept(evidence: Evidence, ends: list[int]) -> _Kept | None:
@@ -158,7 +212,14 @@ def _root(evidence: Evidence, kept: _Kept) -> Node | None:
     return max(known, key=lambda node: node.order, default=None)
 
 
-def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: bool) -> Draft:
+def _draft(
+    evidence: Evidence,
+    made: Node | Op,
+    kept: _Kept | None,
+    *,
+    linked: bool,
+    leaves_loss: Op | None = None,
+) -> Draft:
     analysis = evidence.analysis
     retaining = next((e for e in analysis.log.of(BackwardStarted) if e.retain_graph), None)
     place = analysis.location(retaining.stack_id) if retaining is not None else None
@@ -167,7 +228,7 @@ def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: b
         title=f"Each step leaves {size} of saved tensors alive: their graph is kept"
         if kept is not None
         else "Each step continues the graph of the earlier steps, which all stay alive",
-        culprit=made.location,
+        culprit=leaves_loss if leaves_loss is not None else made.location,
         victim=place if kept is not None else None,
         explanation=[
             "This op takes a tensor from the graph of an earlier step, which led to a still "
@@ -175,6 +236,10 @@ def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: b
             if linked
             else "This line computed a tensor whose graph was alive after the next step:",
             made,
+            "What it takes is computed for it alone from here on, by nodes that no backward ran:"
+            if leaves_loss is not None
+            else "",
+            leaves_loss,
             f"Each step computed and saved {size} of tensors that were still alive when the next "
             "step had ended. Memory grows by as much in every step."
             if kept is not None
@@ -187,11 +252,13 @@ def _draft(evidence: Evidence, made: Node | Op, kept: _Kept | None, *, linked: b
                 else ()
             ),
         ],
-        fix=f"{statement}  # or .item(): a value without its graph"
+        fix="# detach the result here: it is no part of the loss"
+        if leaves_loss is not None
+        else f"{statement}  # or .item(): a value without its graph"
         if linked and (statement := detached_sum(made.location))
         else "total += loss.detach()  # or loss.item(): a value without its graph"
         if linked
         else "kept.append(tensor.detach())  # or .item(): a value without its graph",
         confidence="likely" if linked and kept is not None else "hint",
-        evidence=(made,),
+        evidence=(made, leaves_loss),
     )

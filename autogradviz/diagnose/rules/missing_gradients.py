@@ -18,11 +18,12 @@ from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.finding_text import describe_op, join_names, short_location
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.assignments import line_that_drops_result
+from autogradviz.diagnose.source.assignments import calls_without_argument, line_that_drops_result
 from autogradviz.events import (
     NO_ID,
     BackwardEnded,
     BackwardStarted,
+    FrameSeen,
     GradientFound,
     ModuleEntered,
     NodeFinished,
@@ -365,6 +366,19 @@ class _Causes:
         called = owner in self._called_modules
         name = (module.name or module.type_name) if module is not None else "its module"
         unused = f"{name} was called, and did not use them"
+        dropped = self._not_passed_on(tensor_id)
+        if dropped is not None:
+            return _Cause(
+                "a function that is given it does not pass it on",
+                (
+                    "No operator takes it. A function has an argument of this name, reads it "
+                    "nowhere, and leaves it out here:",
+                    dropped,
+                ),
+                dropped,
+                None,
+                "# pass the argument on in this call",
+            )
         branch = "their modules were not called, or the branch that uses them was not taken"
         return _Cause(
             unused if called else "no operator used them",
@@ -373,6 +387,19 @@ class _Causes:
             None,
             "# call the module in forward, or remove it from the model",
         )
+
+    def _not_passed_on(self, tensor_id: int) -> SourceLocation | None:
+        """Return the only recorded call that leaves out an argument of a parameter's name."""
+        frames = self._evidence.analysis.log.of(FrameSeen)
+        ran = {(each.filename, each.lineno) for each in frames}
+        name = self._missing[tensor_id].rpartition(".")[2]
+        found = [
+            source.location(filename, lineno, "")
+            for filename in self._evidence.user_files
+            for lineno in calls_without_argument(filename, name)
+            if (filename, lineno) in ran
+        ]
+        return found[0] if len(found) == 1 else None
 
     @cached_property
     def _received(self) -> dict[int, tuple[int, ...]]:

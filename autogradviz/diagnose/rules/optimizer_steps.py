@@ -28,6 +28,7 @@ from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.finding_text import NOT_RECORDED, describe_tensor, join_names
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
+from autogradviz.diagnose.source.source_index import in_other_branch
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -499,9 +500,10 @@ def _rarely_cleared(
         computed = _line_below(evidence, started.stack_id, first.used.stack_id) or computed
     count = max(map(len, found.values()))
     elsewhere = clearing_of(stepped) if stepped is not None and not closure else None
+    missed = elsewhere and stepped and in_other_branch(stepped, elsewhere)
     return Draft(
         title="Gradients that a step has used are not cleared: the next backward adds to them",
-        culprit=computed if closure else stepped,
+        culprit=computed if closure else elsewhere if missed else stepped,
         victim=stepped if closure else computed,
         explanation=[
             f"{join_names([evidence.analysis.leaf_name(each) for each in found])}: "

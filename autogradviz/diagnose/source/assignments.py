@@ -415,6 +415,37 @@ def parameters(filename: str) -> Iterator[tuple[str, list[str]]]:
             yield function, named[int(named[:1] in (["self"], ["cls"])) :]
 
 
+def calls_without_argument(filename: str, name: str) -> list[int]:
+    """Return the lines of calls that leave out an argument which their function was given.
+
+    The function has an argument of the name and never reads it; the called one, of the same file,
+    has one of that name, too.
+    """
+    owners = dict(functions(filename))
+    given = {each: names for each, names in parameters(filename) if name in names}
+    found = []
+    for function in given:
+        nodes = own_nodes(owners[function])
+        if any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+               for n in nodes):  # fmt: skip
+            continue
+        for call in nodes:
+            if not isinstance(call, ast.Call) or any(
+                word.arg in {name, None} for word in call.keywords
+            ):
+                continue
+            called = last_name(call.func)
+            places = {
+                names.index(name)
+                for each, names in given.items()
+                if each != function and each.rpartition(".")[2] == called
+            }
+            starred = any(isinstance(each, ast.Starred) for each in call.args)
+            if places and not starred and all(len(call.args) <= place for place in places):
+                found.append(call.lineno)
+    return found
+
+
 def line_that_chooses(word: str, stack: Sequence[SourceLocation]) -> SourceLocation | None:
     """Return the line that decides on an argument of a call on the innermost line of a stack.
 

@@ -400,6 +400,30 @@ def enclosing_withs(filename: str, lineno: int) -> list[tuple[int, str]]:
     return sorted(found, reverse=True)
 
 
+def in_other_branch(place: SourceLocation, other: SourceLocation) -> bool:
+    """Return whether a line is in the branch that does not run with another, in one function."""
+    for node in nodes_around(place) if place.filename == other.filename else ():
+        if isinstance(node, ast.If):
+            first, second = (
+                {line for each in body for line in lines_of(each)}
+                for body in (node.body, node.orelse)
+            )
+            here, there = place.lineno, other.lineno
+            if (here in first and there in second) or (here in second and there in first):
+                return True
+    return False
+
+
+def body_of_with(place: SourceLocation) -> list[range]:
+    """Return the lines of each statement in the block of a ``with`` statement on a line."""
+    found = [
+        node
+        for node in nodes_around(place)
+        if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno == place.lineno
+    ]
+    return [lines_of(each) for each in found[0].body] if found else []
+
+
 def counting_condition(stack: Sequence[SourceLocation]) -> SourceLocation | None:
     """Return the condition on a remainder under which a line runs, as ``if batch % 4 == 3``.
 

@@ -33,3 +33,19 @@ def test_the_shape_is_that_of_the_result_with_several_elements():
         raised("RuntimeError", MESSAGE, at="t.py:5"),
     )
     assert finding.title.endswith("(4, 3)")
+
+
+def test_the_culprit_is_the_only_term_of_a_sum_that_has_several_elements():
+    (finding,) = run_rule(
+        loss_not_scalar,
+        tensor(3, ()),
+        tensor(5, ()),
+        tensor(4, (4, 3)),
+        tensor(6, (4, 3)),
+        op("mean", (3,), inputs=(1,), nr=1, at="t.py:2"),
+        op("mul", (5,), inputs=(3,), nr=2, at="t.py:4"),
+        op("square", (4,), inputs=(1,), nr=3, at="t.py:3"),
+        op("add", (6,), inputs=(5, 4), nr=4, at="t.py:4"),
+        raised("RuntimeError", MESSAGE, at="t.py:5"),
+    )
+    assert lines(finding) == ("t.py:3", "t.py:5")
