@@ -37,7 +37,7 @@ import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
 import { makeNavigationRail } from "./shell/navigation_rail.js";
-import { makeStepParts } from "./shell/tabs_of_step_page.js";
+import { makeStepParts } from "./shell/parts_of_step_page.js";
 import { Scrubber } from "./shell/scrubber.js";
 import { Search } from "./shell/search.js";
 import { makeTopBar } from "./shell/top_bar.js";

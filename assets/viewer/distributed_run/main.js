@@ -13,7 +13,7 @@ import { decodeRun } from "./decode_run.js";
 import { HeatRows } from "./heat_map.js";
 import { makeOpDifference, makeTabs } from "./rank_op_difference.js";
 import { RunState } from "./selected_rank_and_coloring.js";
-import { makeSidePanel } from "./rank_panel.js";
+import { makeSidePanel } from "./rank_and_findings_panel.js";
 
 /** @typedef {import("./types.js").RunScene} RunScene */
 

@@ -3,7 +3,7 @@
 
 import { icon } from "../canvas/glyph_shapes.js";
 import { button, h } from "../dom.js";
-import { stepParts } from "./tabs_of_step_page.js";
+import { stepParts } from "./parts_of_step_page.js";
 
 /**
  * @param {import("../views/registry.js").View[]} views

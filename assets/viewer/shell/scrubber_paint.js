@@ -10,7 +10,7 @@ import { hostTheme, mix } from "../canvas/theme.js";
 
 /** @typedef {import("../canvas/text_fitted_to_width.js").Pen} Pen */
 
-/** @typedef {{times: number[], layers: import("../scene/memory_layers.js").Layer[]}} Layers */
+/** @typedef {{times: number[], layers: import("../scene/saved_memory_layers.js").Layer[]}} Layers */
 
 export const PHASES = ["forward", "optimizer", "backward", "recompute"];
 

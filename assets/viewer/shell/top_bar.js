@@ -5,11 +5,11 @@ import { COLORS } from "../scene/graph_colorings.js";
 import { copyText } from "../copy_button.js";
 import { claim, button, h, listen } from "../dom.js";
 import { COST_DEFINITIONS } from "../scene/source_line_costs.js";
-import { DEFINITIONS } from "../scene/saved_bytes.js";
+import { DEFINITIONS } from "../scene/sum_and_describe_saved_bytes.js";
 import { icon } from "../canvas/glyph_shapes.js";
 import { FILTERS } from "./search_filters.js";
 import { Legend } from "../views/graph/legend.js";
-import { ROW_MEANINGS } from "../views/timeline/rows.js";
+import { ROW_MEANINGS } from "../views/timeline/tracks_and_bars.js";
 import { figuresOf, makeStepSwitch } from "./step_chooser.js";
 
 /** @typedef {import("../shared_view_state.js").Store} Store */

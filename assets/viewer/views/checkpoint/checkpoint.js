@@ -14,7 +14,7 @@ import {
   sentenceOfRegions,
 } from "./region_panels.js";
 import { sentenceOfRegion } from "../compare/difference_of_two_executions.js";
-import { makeHeldPicture } from "./bytes_held_without_checkpoints.js";
+import { makeHeldPicture } from "./bytes_held_with_and_without_checkpoints.js";
 import { sideBySide } from "./source_lines_side_by_side.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */

@@ -3,7 +3,7 @@
 
 import { button, h } from "../../dom.js";
 import { icon } from "../../canvas/glyph_shapes.js";
-import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
+import { HEADER_HEIGHT } from "../../layout/group_sizes_and_inner_positions.js";
 
 export class Breadcrumbs {
   /**

@@ -22,7 +22,7 @@ import { stepFrom } from "./arrow_keys.js";
 import { paint } from "./paint/graph.js";
 import { Legend } from "./legend.js";
 import { makeToolbar } from "./toolbar.js";
-import { boxOffsets } from "./layout_transition.js";
+import { boxOffsets } from "./box_offsets_between_layouts.js";
 
 /** @typedef {import("../../shared_view_state.js").Item} Item */
 

@@ -1,9 +1,9 @@
 // @ts-check
 /** Finds the item at a point of the graph, and the box of an item. */
 
-import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
+import { HEADER_HEIGHT } from "../../layout/group_sizes_and_inner_positions.js";
 import { sameItem } from "../../shared_view_state.js";
-import { itemAt } from "../compiled/paint_region_in_graph_view.js";
+import { itemAt } from "../compiled/paint_and_hit_test_region_in_graph.js";
 
 /** @typedef {import("../../layout/coordinates.js").Box} Box */
 /** @typedef {import("../../layout/coordinates.js").Placement} Placement */

@@ -3,7 +3,7 @@
 
 import { visibleFor } from "../../scene/scene_index.js";
 import { centered, fitTo, clampTo } from "./camera.js";
-import { marksAt } from "../compiled/paint_region_in_graph_view.js";
+import { marksAt } from "../compiled/paint_and_hit_test_region_in_graph.js";
 import { mainColumnX, findBox, rectOf, rowsNear } from "./hit_test.js";
 
 /** The smallest scale at which text is readable. */

@@ -5,7 +5,7 @@ import { KeptDrawing, clipped, paintTimes, ticks, traceSteps } from "../../canva
 import { paintPhases } from "../../canvas/phase_bands.js";
 import { h, listen, chartCanvas } from "../../dom.js";
 import { blockPrefix, formatBytes } from "../../scene/format_numbers_and_names.js";
-import { GROUPINGS, changeTimes, stackLayers } from "../../scene/memory_layers.js";
+import { GROUPINGS, changeTimes, stackLayers } from "../../scene/saved_memory_layers.js";
 import { lastAt } from "../../scene/curve_of_bytes_held.js";
 import { peakIn } from "../../scene/training_steps.js";
 import { timeAxis } from "../../scene/time_axis.js";
@@ -13,7 +13,7 @@ import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js"
 import { kindHue } from "../../scene/ribbon_bytes_and_colors.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 
-/** @typedef {import("../../scene/memory_layers.js").Grouping} Grouping */
+/** @typedef {import("../../scene/saved_memory_layers.js").Grouping} Grouping */
 /** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
 
 const LEFT = 58;

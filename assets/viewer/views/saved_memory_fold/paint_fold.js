@@ -29,7 +29,7 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  * @property {Set<Ribbon>} lit
  * @property {Set<number>} planned ids of storages that the budget on display computes again
  * @property {string} theme
- * @property {import("./ribbon_layer.js").RibbonLayer} [layer] keeps the ribbons between pictures
+ * @property {import("./repaint_changed_ribbons.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
 /** How to read the picture, if it fits. */

@@ -9,14 +9,18 @@ import {
   formatDuration,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
-import { describeEvent, paintVersionMismatch, paintEventMarker } from "./event_markers.js";
+import {
+  describeEvent,
+  paintVersionMismatch,
+  paintEventMarker,
+} from "./event_markers_and_texts.js";
 import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { isHeldAt } from "../../scene/training_steps.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
 import { moduleRange } from "./storage_rows.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 import { kindHue, kindOfStorage } from "../../scene/ribbon_bytes_and_colors.js";
-import { TimeWindow } from "../../shell/zoomed_time_range.js";
+import { TimeWindow } from "../../shell/zoom_and_pan_time_axis.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */

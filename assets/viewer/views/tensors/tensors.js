@@ -12,7 +12,7 @@ import {
   plural,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
-import { savedSums } from "../../scene/saved_bytes.js";
+import { savedSums } from "../../scene/sum_and_describe_saved_bytes.js";
 import { splitter } from "../../shell/panel_splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { Lifelines } from "./lifelines.js";

@@ -15,8 +15,8 @@ import { paintStation } from "../graph/paint/cause_step_numbers.js";
 import { mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
-/** @typedef {import("./rows.js").Track} Track */
-/** @typedef {import("./rows.js").Bar} Bar */
+/** @typedef {import("./tracks_and_bars.js").Track} Track */
+/** @typedef {import("./tracks_and_bars.js").Bar} Bar */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 
 const RIGHT = 18;
@@ -61,7 +61,7 @@ export function heightOf(tracks) {
  * @param {import("../../canvas/chart_parts.js").Drawing} drawing
  * @param {import("../../shared_view_state.js").Store} store
  * @param {Track[]} tracks
- * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
+ * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  * @param {TimeRange | null} range the selected range
  */
 export function paintTimeline({ pen, width, height }, store, tracks, window, range) {
@@ -100,7 +100,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
 /**
  * @param {import("../../canvas/chart_parts.js").Drawing} drawing
  * @param {number | null} time that is replayed
- * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
+ * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  */
 export function paintTime({ pen: { ctx, palette }, height }, time, window) {
   const [from, to] = window.view;
@@ -114,7 +114,7 @@ export function paintTime({ pen: { ctx, palette }, height }, time, window) {
  *
  * @param {Pen} pen
  * @param {import("../../shared_view_state.js").Store} store
- * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
+ * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  * @param {number} height
  */
 function paintSteps(pen, { proven, station }, window, height) {
@@ -397,7 +397,7 @@ export function trackAt(tracks, py) {
  * Return the shortest bar near a point.
  *
  * @param {Track[]} tracks
- * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
+ * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  * @param {number} px
  * @param {number} py
  * @returns {Bar | null}

@@ -1,5 +1,5 @@
 // @ts-check
-/** The transition between two layouts. */
+/** The offsets of boxes while the graph moves from one layout to another. */
 
 import { itemOf, keyOf } from "./hit_test.js";
 import { prefersReducedMotion } from "../../canvas/theme.js";

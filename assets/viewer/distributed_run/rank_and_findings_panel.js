@@ -1,5 +1,5 @@
 // @ts-check
-/** The panel on the right: the selected rank, and the findings of the run. */
+/** The panel on the right: a card for the selected rank, one for each finding of the run. */
 
 import { CLOSE, FAILED, glyphElement } from "../canvas/glyphs.js";
 import { button, h, listHead, propertyList } from "../dom.js";

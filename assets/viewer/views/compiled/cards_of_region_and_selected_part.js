@@ -1,5 +1,5 @@
 // @ts-check
-/** Cards: why values are saved, and what a part of the picture stands for. */
+/** Cards: why values of a region are saved, and what the selected part of the picture stands for. */
 
 import { h, section } from "../../dom.js";
 import { formatBytes, plural, dotted, placeOf } from "../../scene/format_numbers_and_names.js";
