@@ -14,12 +14,9 @@ import {
 
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panels_and_tables.js";
-import {
-  makeFolds,
-  sentencesOfRuns,
-  sideOf,
-  sourceColumns,
-} from "./difference_of_two_executions.js";
+import { makeFolds, sideOf } from "./folds_side_by_side.js";
+import { sentencesOfRuns } from "./sentences_on_difference.js";
+import { sourceColumns } from "./source_lines_that_differ.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */

@@ -8,7 +8,7 @@ import { describePart } from "../compiled/describe_part.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { Breadcrumbs } from "./breadcrumbs.js";
 import { centered, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
-import { findBox, rectOf } from "./hit_test.js";
+import { findBox, rectOf } from "./boxes_of_items.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";

@@ -10,7 +10,6 @@ import { splitter } from "../../shell/panel_splitter.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { GraphCanvas } from "./graph_canvas.js";
 import { Outline } from "./outline.js";
-import { paint } from "./paint/graph.js";
 import { listenToPointer } from "./mouse_touch_and_pen.js";
 
 /** @type {import("../registry.js").View} */

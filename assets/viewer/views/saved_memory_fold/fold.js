@@ -1,7 +1,7 @@
 // @ts-check
 /** The view of the fold: source lines, the fold itself, and what fills the memory in words. */
 
-import { startDrawing } from "../../canvas/chart_parts.js";
+import { startDrawing } from "../../canvas/fit_and_keep_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { button, claim, h, listen, chartCanvas } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
@@ -208,7 +208,7 @@ export class Fold {
     }
   }
 
-  /** @param {import("../../canvas/chart_parts.js").Drawing} drawing */
+  /** @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing */
   paint(drawing) {
     paintFold(drawing, {
       scene: this.store.scene,

@@ -1,7 +1,7 @@
 // @ts-check
 /** The tensors view: lifelines or a table of saved tensors, and the story of the selected one. */
 
-import { icon } from "../../canvas/glyph_shapes.js";
+import { icon } from "../../canvas/draw_glyph.js";
 import { choice, h } from "../../dom.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import {

@@ -1,18 +1,13 @@
 // @ts-check
 /** Paints the timeline, and finds the bar at a point. */
 
-import {
-  clipped,
-  hueOfSpan,
-  paintTimes,
-  paintTorn,
-  ticks,
-  traceSteps,
-} from "../../canvas/chart_parts.js";
+import { clipped } from "../../canvas/fit_and_keep_canvas.js";
+import { hueOfSpan, mix } from "../../canvas/theme.js";
+import { paintTimes, paintTorn, ticks } from "../../canvas/paint_time_axis.js";
+import { traceSteps } from "../../canvas/trace_step_curve.js";
 import { formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { paintStation } from "../graph/paint/cause_step_numbers.js";
-import { mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("./tracks_and_bars.js").Track} Track */
@@ -58,7 +53,7 @@ export function heightOf(tracks) {
 }
 
 /**
- * @param {import("../../canvas/chart_parts.js").Drawing} drawing
+ * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
  * @param {import("../../shared_view_state.js").Store} store
  * @param {Track[]} tracks
  * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
@@ -98,7 +93,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
 }
 
 /**
- * @param {import("../../canvas/chart_parts.js").Drawing} drawing
+ * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
  * @param {number | null} time that is replayed
  * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  */

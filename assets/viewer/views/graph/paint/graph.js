@@ -19,7 +19,7 @@ import {
 } from "../../../scene/state_at_replayed_time.js";
 import { sameItem } from "../../../shared_view_state.js";
 import { paintRegion } from "../../compiled/paint_and_hit_test_region_in_graph.js";
-import { itemOf, keyOf } from "../hit_test.js";
+import { itemOf, keyOf } from "../boxes_of_items.js";
 
 /** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
