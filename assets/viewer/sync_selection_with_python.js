@@ -1,5 +1,8 @@
 // @ts-check
-/** Keeps the selection, the focused group, the coloring and the state of the view in step with the Python widget. */
+/**
+ * Keeps the selection, the focused group, the coloring and the state of the view in step with the
+ * Python widget.
+ */
 
 import { COLORS } from "./scene/graph_colorings.js";
 import { sameItem } from "./shared_view_state.js";

@@ -1,5 +1,7 @@
 // @ts-check
-/** The times at which saved tensors keep storages alive, and the peak of what they hold in a range. */
+/**
+ * The times at which saved tensors keep storages alive, and the peak of what they hold in a range.
+ */
 
 import { stepAt } from "./step_of_time_and_node.js";
 

@@ -1,5 +1,8 @@
 // @ts-check
-/** The bytes that all checkpointed regions free and the time they cost: a table by module, and sentences. */
+/**
+ * The bytes that all checkpointed regions free and the time that they cost, as a table by module and
+ * in sentences.
+ */
 
 import { SCROLLS, h } from "../../dom.js";
 import {

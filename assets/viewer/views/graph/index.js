@@ -3,6 +3,7 @@
 
 import "./graph.css";
 import "./outline.css";
+import "./legend.css";
 import { h } from "../../dom.js";
 import { GLYPHS } from "../../canvas/glyph_shapes.js";
 import { makeDetails } from "../../shell/details/details.js";
