@@ -5,7 +5,7 @@ import { choice, h, listen, propertyList } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format_numbers_and_names.js";
 import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
 import { panel } from "../panels_and_tables.js";
-import { rowsPanel, totals } from "./compare_recordings.js";
+import { rowsPanel, totals } from "./totals_and_rows_tables.js";
 import { makeFolds, sideOf } from "./folds_side_by_side.js";
 import { sentenceOfSteps } from "./sentences_on_difference.js";
 import { compareSteps } from "./step_comparison_rows.js";
