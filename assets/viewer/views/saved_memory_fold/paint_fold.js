@@ -32,7 +32,7 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  * @property {import("./repaint_changed_ribbons.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
-/** How to read the picture, if it fits. */
+/** Instruction for reading the picture, painted if it fits. */
 const HINT = "above: when it is saved · middle: bytes · below: when backward reads it";
 const SIDE = 14;
 const BAR = 20;
