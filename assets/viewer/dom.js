@@ -1,5 +1,5 @@
 // @ts-check
-/** Creates elements; text is set through `textContent` and never parsed as markup. */
+/** Creates elements and listens to them; text is never parsed as markup. */
 
 /**
  * @typedef {object} Attributes

@@ -16,7 +16,7 @@ ESCAPING = """
 async (payload) => {
   const { toScene } = await import("http://viewer.test/payload/decode.js");
   const { indexScene } = await import("http://viewer.test/scene/scene_index.js");
-  const { timelineTracks } = await import("http://viewer.test/views/timeline/rows.js");
+  const { timelineTracks } = await import("http://viewer.test/views/timeline/tracks_and_bars.js");
   const crosses = (bar, other) =>
     bar.start < other.end && other.start < bar.end &&
     (bar.start < other.start || other.end < bar.end);

@@ -158,7 +158,7 @@ def test_memory_layers_sum_to_the_curve(open_page, grouping):
     sums = page.evaluate(
         """async ([packed, times, grouping]) => {
           const { decodePayload } = await import("http://viewer.test/payload/decode.js");
-          const { stackLayers } = await import("http://viewer.test/scene/memory_layers.js");
+          const { stackLayers } = await import("http://viewer.test/scene/saved_memory_layers.js");
           const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
           const scene = await decodePayload(new DataView(bytes.buffer));
           const layers = stackLayers({ scene }, times, grouping);

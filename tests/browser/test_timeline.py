@@ -279,7 +279,7 @@ TRACKS = """
 async (payload) => {
   const { toScene } = await import("http://viewer.test/payload/decode.js");
   const { indexScene } = await import("http://viewer.test/scene/scene_index.js");
-  const { timelineTracks } = await import("http://viewer.test/views/timeline/rows.js");
+  const { timelineTracks } = await import("http://viewer.test/views/timeline/tracks_and_bars.js");
   return timelineTracks(indexScene(toScene(payload)));
 }
 """

@@ -171,7 +171,7 @@ test("names of lanes stay in sight", async () => {
 
 test("computed values are listed before inputs, and equal ones once", async () => {
   const { regionCard } =
-    await import("../../assets/viewer/views/compiled/selection_cards.js");
+    await import("../../assets/viewer/views/compiled/cards_of_region_and_selected_part.js");
   const [card] = regionCard({ scene: SCENE }, SCENE.compiled_regions[0]);
   assert.deepEqual(card.texts, [
     "Why it is saved",

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { mismatchTexts } from "../../assets/viewer/views/tensors/event_markers.js";
+import { mismatchTexts } from "../../assets/viewer/views/tensors/event_markers_and_texts.js";
 
 const write = (op, lineno, version, filename = "/home/net.py") => ({
   op,

@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { sentenceOfRegion } from "../../assets/viewer/views/compare/difference_of_two_executions.js";
+import { sentenceOfRegion } from "../../assets/viewer/views/compare/sentences_on_difference.js";
 import {
   byModule,
   sentenceOfPeaks,
-} from "../../assets/viewer/views/checkpoint/region_panels.js";
+} from "../../assets/viewer/views/checkpoint/cost_and_gain_of_all_regions.js";
 
 const both = (status, op, line, other = op, otherLine = line) => ({
   status,

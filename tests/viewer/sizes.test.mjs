@@ -1,8 +1,8 @@
-/** layout/measure_groups.js: sizes of groups and positions inside them, from the group's top left corner. */
+/** layout/group_sizes_and_inner_positions.js: sizes of groups and positions in them, from their top left corner. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { measure } from "../../assets/viewer/layout/measure_groups.js";
+import { measure } from "../../assets/viewer/layout/group_sizes_and_inner_positions.js";
 import { group, makeScene } from "./scenes.mjs";
 
 /** Return the geometry of the root, with some groups open. */

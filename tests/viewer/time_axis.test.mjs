@@ -5,9 +5,9 @@ import test from "node:test";
 
 import {
   compressedAxis,
-  idleTimes,
   proportionalAxis,
 } from "../../assets/viewer/scene/time_axis.js";
+import { idleTimes } from "../../assets/viewer/scene/idle_and_compile_times.js";
 
 test("an axis without idle intervals is proportional", () => {
   const { positionOf, timeAt } = compressedAxis([], 100);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { timelineTracks } from "../../assets/viewer/views/timeline/rows.js";
+import { timelineTracks } from "../../assets/viewer/views/timeline/tracks_and_bars.js";
 
 /** Return a span of the timeline. */
 function span(kind, start_ns, end_ns, fields = {}) {

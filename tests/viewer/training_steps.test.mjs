@@ -4,12 +4,9 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { timeBound } from "../../assets/viewer/scene/graph_colorings.js";
 import { callCosts } from "../../assets/viewer/scene/source_line_costs.js";
-import {
-  isHeldAt,
-  peakIn,
-  stepAt,
-} from "../../assets/viewer/scene/training_steps.js";
-import { figuresOf } from "../../assets/viewer/shell/step_chooser.js";
+import { isHeldAt, peakIn } from "../../assets/viewer/scene/storage_holds.js";
+import { stepAt } from "../../assets/viewer/scene/step_of_time_and_node.js";
+import { figuresOf } from "../../assets/viewer/scene/figures_of_step.js";
 import { compareSteps } from "../../assets/viewer/views/compare/step_comparison_rows.js";
 
 const STEPS = [

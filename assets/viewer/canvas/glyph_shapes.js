@@ -1,9 +1,28 @@
 // @ts-check
-/** The glyphs by name. */
+/** The shapes of the glyphs: paths on a 16×16 grid. */
 
-import { CLOSE, COMPARE, FAILED, FIT, MINUS, PLUS, drawGlyph, glyphElement } from "./glyphs.js";
+/** @typedef {{stroke?: string, fill?: string}} Glyph */
 
-/** @typedef {import("./glyphs.js").Glyph} Glyph */
+/** @type {Glyph} */
+export const CLOSE = { stroke: "M4.5 4.5l7 7M11.5 4.5l-7 7" };
+
+/** @type {Glyph} */
+export const FIT = { stroke: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10" };
+
+/** @type {Glyph} */
+export const PLUS = { stroke: "M8 3.5v9M3.5 8h9" };
+
+/** @type {Glyph} */
+export const MINUS = { stroke: "M3.5 8h9" };
+
+/** @type {Glyph} */
+export const COMPARE = { stroke: "M2 2.5h4.5v11H2ZM9.5 2.5H14v11H9.5ZM11.5 5.5v5M3.5 8h1.5" };
+
+/** @type {Glyph} */
+export const FAILED = {
+  fill: "M15 8A7 7 0 1 1 1 8a7 7 0 0 1 14 0Z",
+  stroke: "M5.5 5.5l5 5M10.5 5.5l-5 5",
+};
 
 /** @satisfies {Record<string, Glyph>} */
 export const GLYPHS = {
@@ -66,29 +85,3 @@ export const GLYPHS = {
 };
 
 /** @typedef {keyof typeof GLYPHS} GlyphName */
-
-/**
- * Paint a glyph on a canvas, centered at (x, y).
- *
- * @param {CanvasRenderingContext2D} ctx
- * @param {GlyphName} name
- * @param {number} x
- * @param {number} y
- * @param {number} size
- * @param {string} color
- * @param {string} [inner] color of the strokes on a filled glyph
- */
-export function paintGlyph(ctx, name, x, y, size, color, inner) {
-  drawGlyph(ctx, GLYPHS[name], x, y, size, color, inner);
-}
-
-/**
- * Return a glyph as an element, in the color of the text around it.
- *
- * @param {GlyphName | Glyph} glyph
- * @param {string} [extraClasses]
- * @returns {SVGSVGElement}
- */
-export function icon(glyph, extraClasses) {
-  return glyphElement(typeof glyph === "string" ? GLYPHS[glyph] : glyph, extraClasses);
-}

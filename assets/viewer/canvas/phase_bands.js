@@ -1,9 +1,8 @@
 // @ts-check
 /** Bands of forward, backward and recomputation above a picture over time, and faintly behind it. */
 
-import { hueOfSpan } from "./chart_parts.js";
+import { hueOfSpan, mix } from "./theme.js";
 import { roundRect, widthOf, write } from "./text_fitted_to_width.js";
-import { mix } from "./theme.js";
 
 const PHASES = ["forward", "backward", "optimizer", "recompute"];
 

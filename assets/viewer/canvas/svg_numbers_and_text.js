@@ -1,5 +1,5 @@
 // @ts-check
-/** Numbers and text in SVG. */
+/** Rounds numbers and escapes text for SVG. */
 
 /**
  * @param {number} value

@@ -1,5 +1,5 @@
 // @ts-check
-/** Text on a canvas, shortened to the available width; rounded rectangles. */
+/** Text on a canvas, shortened to the available width; the path of a rounded rectangle. */
 
 /** The smallest text in screen pixels. */
 const MIN_SIZE = 9.5;

@@ -1,5 +1,5 @@
 // @ts-check
-/** The color palettes of the two themes, and detection of the host page's theme. */
+/** The color palettes of the two themes, and which of them the host page has. */
 
 /** @typedef {"light" | "dark"} Theme */
 
@@ -133,4 +133,18 @@ export function watchTheme(changed) {
 /** @returns {boolean} whether the user prefers reduced motion */
 export function prefersReducedMotion() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+/**
+ * Return the color of a kind of span.
+ *
+ * @param {Palette} palette
+ * @param {string} kind
+ * @returns {string}
+ */
+export function hueOfSpan(palette, kind) {
+  if (kind === "backward" || kind === "node") return palette.backward;
+  if (kind === "recompute") return palette.recompute;
+  if (kind === "buffer" || kind === "buffers") return palette.text2;
+  return ["optimizer", "accumulate", "gradients"].includes(kind) ? palette.leaf : palette.text2;
 }

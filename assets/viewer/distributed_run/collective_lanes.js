@@ -1,7 +1,8 @@
 // @ts-check
 /** The collectives of a process group: a column for each number, a row for ranks that are alike. */
 
-import { CLOSE, drawGlyph } from "../canvas/glyphs.js";
+import { CLOSE } from "../canvas/glyph_shapes.js";
+import { drawGlyph } from "../canvas/draw_glyph.js";
 import { roundRect, widthOf, write } from "../canvas/text_fitted_to_width.js";
 import { mix } from "../canvas/theme.js";
 import { h } from "../dom.js";
@@ -9,7 +10,7 @@ import { formatCount, formatPlace, plural } from "../scene/format_numbers_and_na
 import { VirtualCanvas } from "./virtually_scrolled_canvas.js";
 
 /** @typedef {import("./types.js").CollectiveLanes} Lanes */
-/** @typedef {import("../canvas/chart_parts.js").Drawing} Drawing */
+/** @typedef {import("../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
 
 const ROW = 24;
 const TOP = 34;

@@ -1,5 +1,8 @@
 // @ts-check
-/** The cells of all ranks and steps as an image of one pixel each, or fewer where they are dense. */
+/**
+ * The cells of all ranks and steps as an image of one pixel each, or fewer where they are dense; the
+ * values and colors of each coloring.
+ */
 
 import { mix } from "../canvas/theme.js";
 import { formatBytes, formatDuration, formatNorm } from "../scene/format_numbers_and_names.js";

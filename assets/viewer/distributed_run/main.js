@@ -1,24 +1,27 @@
 // @ts-check
-/** The viewer of runs: mounts the scene of a run in an element of a notebook or of a report. */
+/** The viewer of runs: mounts the page of a run in an element of a notebook or of a report. */
 
 import "../style/source_excerpt.css";
 import "./run.css";
-import { COMPARE, FIT, MINUS, PLUS, glyphElement } from "../canvas/glyphs.js";
+import { COMPARE, FIT, MINUS, PLUS } from "../canvas/glyph_shapes.js";
+import { glyphElement } from "../canvas/draw_glyph.js";
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, h, listen } from "../dom.js";
 import { formatCount, plural } from "../scene/format_numbers_and_names.js";
 import { MODES, formatValue, isNorm, scale } from "./heat_map_as_pixels.js";
-import { HARMFUL, makeCollectiveLanes } from "./collective_lanes.js";
+import { makeCollectiveLanes } from "./collective_lanes.js";
 import { decodeRun } from "./decode_run.js";
 import { HeatRows } from "./heat_map.js";
-import { makeOpDifference, makeTabs } from "./rank_op_difference.js";
+import { makeOpDifference } from "./rank_op_difference.js";
 import { RunState } from "./selected_rank_and_coloring.js";
-import { makeSidePanel } from "./rank_panel.js";
+import { makeSidePanel } from "./rank_and_findings_panel.js";
+import { makeOwnViews } from "./open_views_of_one_rank.js";
+import { bottomTabs, firstTab, makeTabs } from "./collective_and_op_tabs.js";
 
 /** @typedef {import("./types.js").RunScene} RunScene */
+/** @typedef {import("./selected_rank_and_coloring.js").Mode} Mode */
 
 const MOST_GROUPS = 12;
-/** @typedef {import("./selected_rank_and_coloring.js").Mode} Mode */
 
 /**
  * @typedef {import("../sync_selection_with_python.js").HostModel & {ranks?: Map<number, () => Uint8Array>}} RunModel
@@ -163,41 +166,6 @@ function topBar({ title, facts, verdict, notices, findings, ranks }) {
 }
 
 /**
- * @param {RunScene} scene
- * @param {{element: HTMLElement}[]} lanes
- * @param {HTMLElement} ops
- * @returns {[string, HTMLElement][]}
- */
-function bottomTabs(scene, lanes, ops) {
-  const note = (/** @type {string} */ text) => h("p", "agv-empty-text", text);
-  const hidden = scene.hidden_lanes
-    ? [note(`${plural(scene.hidden_lanes, "other process group")} not shown`)]
-    : [];
-  const collectives = lanes.length
-    ? lanes.map(({ element }) => element)
-    : [note("No collective of several ranks was recorded.")];
-  const none = note(
-    "No rank ran other ops than the ranks that should do the same, or the ops of that step are " +
-      "not in the recordings. run.compare(3, 17) compares any two ranks.",
-  );
-  return [
-    ["Collectives", h("div", {}, ...collectives, ...hidden)],
-    ["Ops of two ranks", scene.differences.length ? ops : h("div", {}, none)],
-  ];
-}
-
-/**
- * @param {RunScene} scene
- * @returns {string}
- */
-function firstTab({ lanes, differences }) {
-  const differs = lanes.some((each) =>
-    each.lanes.some(({ states }) => states.some((state) => HARMFUL.has(state))),
-  );
-  return differs || !differences.length ? "Collectives" : "Ops of two ranks";
-}
-
-/**
  * @param {RunState} state
  * @returns {HTMLElement}
  */
@@ -249,81 +217,6 @@ function legendOf(heat, mode, palette) {
     h("span", {}, `≤ ${low}`, ...levels, `≥ ${high}`),
     ...(isNorm(mode) ? [h("span", {}, swatch(colors[33]), "NaN or infinite")] : []),
   ];
-}
-
-/**
- * Return functions that open the views of one rank over those of the run.
- *
- * @param {HTMLElement} root
- * @param {RunScene} scene
- * @param {RunModel} model
- * @returns {{open: (rank: number) => void, canOpen: (rank: number) => boolean, close: () => void}}
- */
-function makeOwnViews(root, scene, model) {
-  let close = () => {};
-  let requests = 0;
-  const show = (/** @type {number} */ rank) => {
-    close();
-    const stage = h("div", "agv-run-stage");
-    const back = button(`Back to ${scene.title}`, "agv-button", () => close());
-    const bar = h("div", "agv-run-own-bar", back, h("h2", "", `Rank ${rank}`));
-    const words = h("p", "agv-text", "reading the recording …");
-    const pane = h("div", "agv-run-own", bar, words, stage);
-    root.append(pane);
-    let unmount = () => {};
-    close = () => {
-      unmount();
-      pane.remove();
-      close = () => {};
-    };
-    back.focus();
-    return {
-      /** @param {ArrayBufferView} payload */
-      fill: (payload) => {
-        words.remove();
-        /** @type {Record<string, any>} */
-        const traits = { _payload: payload, height: stage.clientHeight || 600 };
-        unmount = autogradviz.default.render({
-          model: {
-            get: (name) => traits[name],
-            set: (name, value) => (traits[name] = value),
-            save_changes() {},
-            on() {},
-            off() {},
-          },
-          el: stage,
-        });
-      },
-      /** @param {string} text */
-      fail: (text) => {
-        words.textContent = text;
-      },
-    };
-  };
-  return {
-    canOpen: (rank) => !model.ranks || model.ranks.has(rank),
-    open: (rank) => {
-      const pane = show(rank);
-      const embedded = model.ranks?.get(rank);
-      if (embedded) {
-        pane.fill(embedded());
-        return;
-      }
-      requests += 1;
-      const number = requests;
-      const opened = () => {
-        const answer = model.get("_opened");
-        if (answer.requests !== number || answer.rank !== rank) return;
-        model.off("change:_opened", opened);
-        if (answer.error) pane.fail(answer.error);
-        else pane.fill(model.get("_payload"));
-      };
-      model.on("change:_opened", opened);
-      model.set("_opening", { rank, requests });
-      model.save_changes();
-    },
-    close: () => close(),
-  };
 }
 
 export { decodeBase64 } from "../payload/decode.js";

@@ -1,7 +1,7 @@
 // @ts-check
 /** The ops of a rank beside those of another one, around the first op that differs. */
 
-import { button, h, listen } from "../dom.js";
+import { h, listen } from "../dom.js";
 import { formatCount } from "../scene/format_numbers_and_names.js";
 
 /** @typedef {import("./types.js").OpDifference} OpDifference */
@@ -79,28 +79,4 @@ function table({ rank, reference, rows }) {
       ),
     ),
   );
-}
-
-/**
- * Return a row of tabs; the pane of the first one is visible.
- *
- * @param {[name: string, pane: HTMLElement][]} tabs
- * @param {string} first
- * @returns {{element: HTMLElement, show: (name: string) => void}}
- */
-export function makeTabs(tabs, first) {
-  const names = h("span", { class: "agv-choice", attrs: { role: "group" } });
-  const show = (/** @type {string} */ shown) => {
-    tabs.forEach(([name, pane], at) => {
-      pane.hidden = name !== shown;
-      names.children[at].setAttribute("aria-pressed", String(name === shown));
-    });
-  };
-  for (const [name] of tabs) names.append(button(name, "", () => show(name), name));
-  show(first);
-  const panes = tabs.map(([, pane]) => pane);
-  const attrs = { tabindex: 0, role: "group", "aria-label": "Collectives and ops" };
-  const body = h("div", { class: "agv-run-tab-body", attrs }, ...panes);
-  const head = h("div", "agv-run-head", names);
-  return { element: h("section", "agv-run-bottom", head, body), show };
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The reader's choices, and the views that draw them. */
+/** The reader's choices, which rank and which coloring, and the views that draw them. */
 
 /** @typedef {"differences" | "time" | "first" | "saved" | "gradient" | "loss"} Mode */
 

@@ -5,7 +5,7 @@
  * `autogradviz/scene/layout/coordinates.py` does the same arithmetic in the same order.
  */
 
-import { MIN_VIEWS, measure } from "./measure_groups.js";
+import { MIN_VIEWS, measure } from "./group_sizes_and_inner_positions.js";
 import { isStub } from "./open_group_geometry.js";
 
 const LABEL_RISE = 7;

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The x at which each link starts and endpoints; see
+ * The x at which each edge starts and ends; see
  * `autogradviz/scene/layout/group_sizes_and_main_column.py`.
  */
 

@@ -3,7 +3,7 @@
 
 import { h } from "../dom.js";
 
-/** @typedef {import("./received_steps.js").Measure} Measure */
+/** @typedef {import("./measures_to_chart.js").Measure} Measure */
 /** @typedef {import("./received_steps.js").Step} Step */
 
 const HEIGHT = 84;
@@ -74,7 +74,7 @@ export function drawChart(measure, steps, chosen, width) {
 }
 
 /**
- * @param {import("./received_steps.js").Series} series
+ * @param {import("./measures_to_chart.js").Series} series
  * @param {Measure} measure
  * @param {number} place
  */
@@ -92,7 +92,7 @@ function valueText(series, measure, place) {
 
 /**
  * @param {Measure} measure
- * @param {import("./received_steps.js").Series[]} drawn
+ * @param {import("./measures_to_chart.js").Series[]} drawn
  * @param {number} place
  * @param {number} count of steps
  * @param {number} width

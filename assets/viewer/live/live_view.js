@@ -5,7 +5,8 @@ import { hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, claim, h, listen } from "../dom.js";
 import { formatBytes, dotted } from "../scene/format_numbers_and_names.js";
 import { drawChart, placeAt } from "./line_chart_over_steps.js";
-import { State, measuresOf } from "./received_steps.js";
+import { State } from "./received_steps.js";
+import { measuresOf } from "./measures_to_chart.js";
 
 /** @typedef {import("./received_steps.js").Changes} Changes */
 

@@ -8,7 +8,7 @@
  */
 
 import { formatDuration } from "./format_numbers_and_names.js";
-import { compileTimes, idleTimes } from "./time_axis.js";
+import { compileTimes, idleTimes } from "./idle_and_compile_times.js";
 
 /** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
 /** @typedef {"forward" | "backward" | "optimizer" | "outside"} PhaseName */

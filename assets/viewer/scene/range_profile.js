@@ -2,7 +2,7 @@
 /** Time of a range of the recording, summed by node, module or line. */
 
 import { formatPlace } from "./format_numbers_and_names.js";
-import { compileTimes, idleTimes, overlapOf } from "./time_axis.js";
+import { compileTimes, idleTimes, overlapOf } from "./idle_and_compile_times.js";
 
 /** @typedef {"node" | "module" | "line"} Grouping */
 /** @typedef {[start: number, end: number]} TimeRange nanoseconds */
@@ -86,7 +86,7 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
   const overlap = (/** @type {number} */ from, /** @type {number} */ to) =>
     Math.max(0, Math.min(to, end) - Math.max(from, start));
   const inRange = (
-    /** @type {import("./time_axis.js").Intervals} */ intervals,
+    /** @type {import("./idle_and_compile_times.js").Intervals} */ intervals,
     /** @type {number} */ from,
     /** @type {number} */ to,
   ) => overlapOf(intervals, Math.max(from, start), Math.min(to, end));

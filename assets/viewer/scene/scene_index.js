@@ -1,5 +1,7 @@
 // @ts-check
-/** Indexes of a scene: what belongs to each node, group and storage. */
+/**
+ * Indexes of a scene: what belongs to each node, group and storage, and what is related to it.
+ */
 
 import { columnOf, defineLazy } from "../payload/lazy_rows.js";
 import { lifetimeOf } from "./state_at_replayed_time.js";

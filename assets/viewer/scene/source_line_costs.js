@@ -6,7 +6,8 @@
  * for each of `COLUMNS`. The outermost lines and what has no line add up to the total.
  */
 
-import { inStep, isSavedIn, stepOfNode } from "./training_steps.js";
+import { inStep, stepOfNode } from "./step_of_time_and_node.js";
+import { isSavedIn } from "./storage_holds.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {number[]} Cost by `COLUMNS` */

@@ -1,9 +1,9 @@
 // @ts-check
 /** The buttons on the left that switch between views. */
 
-import { icon } from "../canvas/glyph_shapes.js";
+import { icon } from "../canvas/draw_glyph.js";
 import { button, h } from "../dom.js";
-import { stepParts } from "./tabs_of_step_page.js";
+import { stepParts } from "./parts_of_step_page.js";
 
 /**
  * @param {import("../views/registry.js").View[]} views

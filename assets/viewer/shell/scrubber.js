@@ -2,12 +2,13 @@
 /** The bar below all views: the recording over time; dragging it replays the recording. */
 
 import { proportionalAxis } from "../scene/time_axis.js";
-import { paintTimes, paintTorn, startDrawing } from "../canvas/chart_parts.js";
+import { paintTimes, paintTorn } from "../canvas/paint_time_axis.js";
+import { startDrawing } from "../canvas/fit_and_keep_canvas.js";
 import { button, claim, h, listen } from "../dom.js";
-import { changeTimes, stackLayers } from "../scene/memory_layers.js";
+import { changeTimes, stackLayers } from "../scene/saved_memory_layers.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format_numbers_and_names.js";
-import { heldAt, unitTimes } from "../scene/animated_replay.js";
-import { icon } from "../canvas/glyph_shapes.js";
+import { heldAt, unitTimes } from "../scene/progress_at_replayed_time.js";
+import { icon } from "../canvas/draw_glyph.js";
 import { failedNode, runningAt, stoppedNode } from "../scene/state_at_replayed_time.js";
 import {
   PHASES,

@@ -1,16 +1,16 @@
 // @ts-check
 /** Paints the scrubber: phases, saved memory, the replayed time, the failure. */
 
-import { hueOfSpan, traceSteps } from "../canvas/chart_parts.js";
+import { hostTheme, hueOfSpan, mix } from "../canvas/theme.js";
+import { traceSteps } from "../canvas/trace_step_curve.js";
 import { kindHue } from "../scene/ribbon_bytes_and_colors.js";
 import { formatBytes } from "../scene/format_numbers_and_names.js";
-import { paintGlyph } from "../canvas/glyph_shapes.js";
+import { paintGlyph } from "../canvas/draw_glyph.js";
 import { widthOf, write } from "../canvas/text_fitted_to_width.js";
-import { hostTheme, mix } from "../canvas/theme.js";
 
 /** @typedef {import("../canvas/text_fitted_to_width.js").Pen} Pen */
 
-/** @typedef {{times: number[], layers: import("../scene/memory_layers.js").Layer[]}} Layers */
+/** @typedef {{times: number[], layers: import("../scene/saved_memory_layers.js").Layer[]}} Layers */
 
 export const PHASES = ["forward", "optimizer", "backward", "recompute"];
 

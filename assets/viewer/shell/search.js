@@ -5,7 +5,7 @@
  */
 
 import { h, listen } from "../dom.js";
-import { icon } from "../canvas/glyph_shapes.js";
+import { icon } from "../canvas/draw_glyph.js";
 import { formatBytes, plural, dotted } from "../scene/format_numbers_and_names.js";
 import { FILTERS, findNodes, parseQuery } from "./search_filters.js";
 import { searchEntries } from "./search_entries.js";

@@ -1,15 +1,7 @@
 // @ts-check
-/** Chooses the step of a recording that all views show. */
+/** The menu of the training steps, which chooses the one that all views show. */
 
 import { h, listen } from "../dom.js";
-import {
-  formatBytes,
-  formatCount,
-  formatDuration,
-  plural,
-} from "../scene/format_numbers_and_names.js";
-import { compileTimes, idleTimes, olderSteps, overlapOf } from "../scene/time_axis.js";
-import { peakIn, stepOfNode } from "../scene/training_steps.js";
 
 /** @typedef {import("../shared_view_state.js").Store} Store */
 
@@ -34,55 +26,4 @@ export function makeStepSwitch(store) {
   listen(select, "change", () => store.showStep(Number(select.value)));
   store.subscribe(["step"], () => (select.value = String(store.step)));
   return h("label", "agv-menu agv-step-menu", select);
-}
-
-/**
- * Return the figures of the recording, or of the step on display.
- *
- * @param {Store} store
- * @returns {[strong: string, rest: string][]}
- */
-export function figuresOf({ scene, step }) {
-  const { summary } = scene;
-  const chosen = scene.steps[step];
-  if (!chosen) {
-    const held = formatBytes(summary.peak_nbytes + summary.older_nbytes);
-    return [[held, " saved tensors at peak"], ...durations(scene, 0, summary.end_ns)];
-  }
-  const { start_ns, end_ns } = chosen;
-  const held = formatBytes(peakIn(scene, chosen).nbytes + summary.older_nbytes);
-  return [[held, " saved tensors at peak"], ...durations(scene, start_ns, end_ns)];
-}
-
-/**
- * @param {import("../types.js").Scene} scene
- * @param {number} start
- * @param {number} end
- * @returns {[strong: string, rest: string][]} the time in which something ran, and idle time
- */
-function durations(scene, start, end) {
-  const idle = idleTimes(scene);
-  const active = end - start - overlapOf(idle, start, end);
-  /** @type {[nanoseconds: number, rest: string][]} */
-  const times = [
-    [active, " active"],
-    [overlapOf(compileTimes(scene), start, end), " of it compiling"],
-    [overlapOf(idle, Math.max(start, olderSteps(scene)), end), " idle"],
-  ];
-  return times.filter(([ns], at) => !at || ns).map(([ns, rest]) => [formatDuration(ns), rest]);
-}
-
-/**
- * @param {Store} store
- * @returns {string} "150 of 408 nodes drawn": views and AccumulateGrad are drawn as parts of others
- */
-export function drawnNodes({ scene, step }) {
-  const { nodes, summary, steps } = scene;
-  if (steps[step]) {
-    const count = nodes.filter((node) => stepOfNode(scene, node) === step).length;
-    return `${plural(count, "node")} drawn`;
-  }
-  return nodes.length < summary.nodes
-    ? `${formatCount(nodes.length)} of ${plural(summary.nodes, "node")} drawn`
-    : plural(nodes.length, "node");
 }

@@ -10,6 +10,6 @@ a host that forbids that computes it in the main thread. Shared parameters are b
 users, never hub nodes. Separate graphs are drawn below each other, in the order of their losses.
 The node of a compiled region is in a group of its own, of the kind "compiled"; while it is open,
 the picture of the region takes the place of the node (``scene/compiled/tables.py``,
-``views/compiled/paint_region_in_graph_view.js``). View-only chains fold into a count on their
-edge; runs of identical blocks fold into one group.
+``views/compiled/paint_and_hit_test_region_in_graph.js``). View-only chains fold into a count on
+their edge; runs of identical blocks fold into one group.
 """

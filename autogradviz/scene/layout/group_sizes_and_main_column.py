@@ -104,7 +104,8 @@ def find_node_places(
 # tracks and labels determine the gaps between the rows, and the total is the size of the group's
 # cell in its parent.
 #
-# ``assets/viewer/layout/measure_groups.js`` does the same computation in the same order.
+# ``assets/viewer/layout/group_sizes_and_inner_positions.js`` does the same computation in the same
+# order.
 
 
 NODE_HEIGHT: Final = 24.0

@@ -2,7 +2,7 @@
 /** The details panel: the selected node, group or storage, or else the recording. */
 
 import { recomputedByNode } from "../../scene/range_profile.js";
-import { workAt } from "../../scene/animated_replay.js";
+import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { nodesWithin } from "../../scene/scene_index.js";
 import { sameItem } from "../../shared_view_state.js";
 import { copyButton } from "../../copy_button.js";
@@ -10,9 +10,9 @@ import { button, h, propertyList, section } from "../../dom.js";
 import { findingSections, nodeLink, stackList, titleSection } from "./shared_sections.js";
 import { excerpt } from "../../views/source/excerpt.js";
 import { formatBytes, formatDuration, placeOf } from "../../scene/format_numbers_and_names.js";
-import { icon } from "../../canvas/glyph_shapes.js";
+import { icon } from "../../canvas/draw_glyph.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
-import { contentsText, savedText } from "../../scene/saved_bytes.js";
+import { contentsText, savedText } from "../../scene/sum_and_describe_saved_bytes.js";
 import { storageDetails } from "./storage.js";
 import { makeTrail, whyButton } from "./why_trail.js";
 import { recordingDetails } from "./recording.js";

@@ -5,7 +5,7 @@ import { button, h, propertyList } from "../../dom.js";
 import { cutText, formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
 import { stackList } from "./shared_sections.js";
 import { whyButton } from "./why_trail.js";
-import { describeEvent } from "../../views/tensors/event_markers.js";
+import { describeEvent } from "../../views/tensors/event_markers_and_texts.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 

@@ -4,17 +4,11 @@
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_table_rows.js";
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
 import { formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
-import { icon } from "../../canvas/glyph_shapes.js";
-import {
-  allRegions,
-  describeRegion,
-  regionDiffs,
-  regionFinding,
-  sentenceOfPeaks,
-  sentenceOfRegions,
-} from "./region_panels.js";
-import { sentenceOfRegion } from "../compare/difference_of_two_executions.js";
-import { makeHeldPicture } from "./bytes_held_without_checkpoints.js";
+import { icon } from "../../canvas/draw_glyph.js";
+import { allRegions, sentenceOfPeaks, sentenceOfRegions } from "./cost_and_gain_of_all_regions.js";
+import { describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
+import { sentenceOfRegion } from "../compare/sentences_on_difference.js";
+import { makeHeldPicture } from "./bytes_held_with_and_without_checkpoints.js";
 import { sideBySide } from "./source_lines_side_by_side.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */

@@ -3,10 +3,11 @@
 
 import { choice, h, listen, propertyList } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format_numbers_and_names.js";
-import { idleTimes, overlapOf } from "../../scene/time_axis.js";
+import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
 import { panel } from "../panels_and_tables.js";
-import { rowsPanel, totals } from "./compare_recordings.js";
-import { makeFolds, sentenceOfSteps, sideOf } from "./difference_of_two_executions.js";
+import { rowsPanel, totals } from "./totals_and_rows_tables.js";
+import { makeFolds, sideOf } from "./folds_side_by_side.js";
+import { sentenceOfSteps } from "./sentences_on_difference.js";
 import { compareSteps } from "./step_comparison_rows.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */

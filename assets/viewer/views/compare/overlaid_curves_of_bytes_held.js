@@ -1,13 +1,13 @@
 // @ts-check
 /** The bytes that saved tensors of two executions hold, on one scale, with one turn. */
 
-import { startDrawing } from "../../canvas/chart_parts.js";
+import { startDrawing } from "../../canvas/fit_and_keep_canvas.js";
 import { mix } from "../../canvas/theme.js";
 import { write } from "../../canvas/text_fitted_to_width.js";
 import { heldCurve } from "../../scene/curve_of_bytes_held.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 
-/** @typedef {import("./difference_of_two_executions.js").Side} Side */
+/** @typedef {import("./folds_side_by_side.js").Side} Side */
 /** @typedef {[share: number, nbytes: number]} Point */
 
 const TOP = 20;

@@ -1,8 +1,9 @@
 // @ts-check
 /** Rows of a comparison of two steps: totals, modules and lines. */
 
-import { idleTimes, overlapOf } from "../../scene/time_axis.js";
-import { isSavedIn, peakIn, stepAt, stepOfNode } from "../../scene/training_steps.js";
+import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
+import { isSavedIn, peakIn } from "../../scene/storage_holds.js";
+import { stepAt, stepOfNode } from "../../scene/step_of_time_and_node.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 

@@ -3,9 +3,9 @@
 
 import { choice, h, listen } from "../../dom.js";
 import { formChoice } from "./switch_saved_values_before_after_hooks.js";
-import { icon } from "../../canvas/glyph_shapes.js";
+import { icon } from "../../canvas/draw_glyph.js";
 import { formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
-import { itemCard, regionCard } from "./selection_cards.js";
+import { itemCard, regionCard } from "./cards_of_region_and_selected_part.js";
 import { storageOf } from "./describe_part.js";
 import { drawPicture } from "./region_as_svg.js";
 

@@ -1,9 +1,9 @@
 // @ts-check
 /** Moves the selection through the graph with the arrow keys. */
 
-import { HEADER_HEIGHT } from "../../layout/measure_groups.js";
+import { HEADER_HEIGHT } from "../../layout/group_sizes_and_inner_positions.js";
 import { visibleFor } from "../../scene/scene_index.js";
-import { findBox, itemOf } from "./hit_test.js";
+import { findBox, itemOf } from "./boxes_of_items.js";
 
 /** @typedef {import("../../layout/coordinates.js").Box} Box */
 /** @typedef {import("../../layout/coordinates.js").Placement} Placement */

@@ -8,7 +8,7 @@ import { describePart } from "../compiled/describe_part.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { Breadcrumbs } from "./breadcrumbs.js";
 import { centered, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
-import { findBox, rectOf } from "./hit_test.js";
+import { findBox, rectOf } from "./boxes_of_items.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
@@ -22,7 +22,7 @@ import { stepFrom } from "./arrow_keys.js";
 import { paint } from "./paint/graph.js";
 import { Legend } from "./legend.js";
 import { makeToolbar } from "./toolbar.js";
-import { boxOffsets } from "./layout_transition.js";
+import { boxOffsets } from "./box_offsets_between_layouts.js";
 
 /** @typedef {import("../../shared_view_state.js").Item} Item */
 

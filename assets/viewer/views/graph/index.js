@@ -3,6 +3,7 @@
 
 import "./graph.css";
 import "./outline.css";
+import "./legend.css";
 import { h } from "../../dom.js";
 import { GLYPHS } from "../../canvas/glyph_shapes.js";
 import { makeDetails } from "../../shell/details/details.js";
@@ -10,7 +11,6 @@ import { splitter } from "../../shell/panel_splitter.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { GraphCanvas } from "./graph_canvas.js";
 import { Outline } from "./outline.js";
-import { paint } from "./paint/graph.js";
 import { listenToPointer } from "./mouse_touch_and_pen.js";
 
 /** @type {import("../registry.js").View} */

@@ -3,8 +3,8 @@
 
 import { visibleFor } from "../../scene/scene_index.js";
 import { centered, fitTo, clampTo } from "./camera.js";
-import { marksAt } from "../compiled/paint_region_in_graph_view.js";
-import { mainColumnX, findBox, rectOf, rowsNear } from "./hit_test.js";
+import { marksAt } from "../compiled/paint_and_hit_test_region_in_graph.js";
+import { mainColumnX, findBox, rectOf, rowsNear } from "./boxes_of_items.js";
 
 /** The smallest scale at which text is readable. */
 export const READABLE = 0.56;

@@ -10,7 +10,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { groupsAround } from "../../scene/scene_index.js";
 
-import { contentsText, savedText } from "../../scene/saved_bytes.js";
+import { contentsText, savedText } from "../../scene/sum_and_describe_saved_bytes.js";
 
 /** @typedef {import("../../shared_view_state.js").Item} Item */
 

@@ -4,9 +4,9 @@
 import { place } from "../../layout/coordinates.js";
 import { rowWith } from "../../payload/lazy_rows.js";
 import { visibleFor } from "../../scene/scene_index.js";
-import { largerSavedText, savedText } from "../../scene/saved_bytes.js";
+import { largerSavedText, savedText } from "../../scene/sum_and_describe_saved_bytes.js";
 import { fitTo } from "./camera.js";
-import { findBox, rowsNear } from "./hit_test.js";
+import { findBox, rowsNear } from "./boxes_of_items.js";
 import { COMFORTABLE, READABLE, READABLE_VICTIM, SCROLLED } from "./initial_camera.js";
 import { BADGE_DISTANCE, BADGE_GAP } from "./paint/badges.js";
 

@@ -3,7 +3,7 @@
 
 import { h } from "../../dom.js";
 import { distinct } from "../../payload/lazy_rows.js";
-import { paintGlyph } from "../../canvas/glyph_shapes.js";
+import { paintGlyph } from "../../canvas/draw_glyph.js";
 import { roundRect } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
 import { failedNode } from "../../scene/state_at_replayed_time.js";

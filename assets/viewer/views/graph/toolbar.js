@@ -5,8 +5,8 @@ import { makeColoring } from "../../scene/graph_colorings.js";
 import { formChoice } from "../compiled/switch_saved_values_before_after_hooks.js";
 import { button, h } from "../../dom.js";
 import { plural } from "../../scene/format_numbers_and_names.js";
-import { drawnNodes } from "../../shell/step_chooser.js";
-import { icon } from "../../canvas/glyph_shapes.js";
+import { drawnNodes } from "../../scene/figures_of_step.js";
+import { icon } from "../../canvas/draw_glyph.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 

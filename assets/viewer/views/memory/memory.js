@@ -4,14 +4,14 @@
  * what is held at the peak, with the predicted effect of checkpointing or offloading its modules.
  */
 
-import { icon } from "../../canvas/glyph_shapes.js";
+import { icon } from "../../canvas/draw_glyph.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
 import { kindHue, isStopped } from "../../scene/ribbon_bytes_and_colors.js";
 import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
-import { peakIn } from "../../scene/training_steps.js";
+import { peakIn } from "../../scene/storage_holds.js";
 import { panel, table } from "../panels_and_tables.js";
 import { heldRows } from "./rows_held_at_peak.js";
 import { StackedMemory } from "./stacked_memory.js";

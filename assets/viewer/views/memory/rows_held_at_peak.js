@@ -3,7 +3,7 @@
 
 import { kindOfStorage } from "../../scene/ribbon_bytes_and_colors.js";
 import { formatPlace, plural } from "../../scene/format_numbers_and_names.js";
-import { isHeldAt, peakIn } from "../../scene/training_steps.js";
+import { isHeldAt, peakIn } from "../../scene/storage_holds.js";
 
 /** @typedef {import("../../types.js").SceneCountedStorage} CountedStorage */
 

@@ -1,20 +1,22 @@
 // @ts-check
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
-import { KeptDrawing, clipped, paintTimes, ticks, traceSteps } from "../../canvas/chart_parts.js";
+import { KeptDrawing, clipped } from "../../canvas/fit_and_keep_canvas.js";
+import { paintTimes, ticks } from "../../canvas/paint_time_axis.js";
+import { traceSteps } from "../../canvas/trace_step_curve.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
 import { h, listen, chartCanvas } from "../../dom.js";
 import { blockPrefix, formatBytes } from "../../scene/format_numbers_and_names.js";
-import { GROUPINGS, changeTimes, stackLayers } from "../../scene/memory_layers.js";
+import { GROUPINGS, changeTimes, stackLayers } from "../../scene/saved_memory_layers.js";
 import { lastAt } from "../../scene/curve_of_bytes_held.js";
-import { peakIn } from "../../scene/training_steps.js";
+import { peakIn } from "../../scene/storage_holds.js";
 import { timeAxis } from "../../scene/time_axis.js";
 import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { kindHue } from "../../scene/ribbon_bytes_and_colors.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 
-/** @typedef {import("../../scene/memory_layers.js").Grouping} Grouping */
-/** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
+/** @typedef {import("../../scene/saved_memory_layers.js").Grouping} Grouping */
+/** @typedef {import("../../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
 
 const LEFT = 58;
 /** Height of the bands of forward and backward, with room for the label of the peak. */

@@ -1,18 +1,18 @@
 // @ts-check
 /** The view of the fold: source lines, the fold itself, and what fills the memory in words. */
 
-import { startDrawing } from "../../canvas/chart_parts.js";
+import { startDrawing } from "../../canvas/fit_and_keep_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { button, claim, h, listen, chartCanvas } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { kindColors, largestFold } from "../../scene/ribbon_bytes_and_colors.js";
-import { workAt } from "../../scene/animated_replay.js";
+import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { makeAnswer, ribbonLines } from "./what_fills_memory.js";
 import { Budget } from "./memory_budget.js";
-import { RibbonLayer } from "./ribbon_layer.js";
+import { RibbonLayer } from "./repaint_changed_ribbons.js";
 import { areaOf, paintFold } from "./paint_fold.js";
 import { extentAt } from "./ribbon_shape.js";
 import { makeSourceHeat } from "./source_lines_with_bytes.js";
@@ -208,7 +208,7 @@ export class Fold {
     }
   }
 
-  /** @param {import("../../canvas/chart_parts.js").Drawing} drawing */
+  /** @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing */
   paint(drawing) {
     paintFold(drawing, {
       scene: this.store.scene,

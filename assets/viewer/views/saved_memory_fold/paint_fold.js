@@ -1,8 +1,8 @@
 // @ts-check
 /** Paints the fold: the forward above, the ribbons of saved tensors, backward below. */
 
-import { clipped } from "../../canvas/chart_parts.js";
-import { paintGlyph } from "../../canvas/glyph_shapes.js";
+import { clipped } from "../../canvas/fit_and_keep_canvas.js";
+import { paintGlyph } from "../../canvas/draw_glyph.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
 import {
@@ -29,7 +29,7 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  * @property {Set<Ribbon>} lit
  * @property {Set<number>} planned ids of storages that the budget on display computes again
  * @property {string} theme
- * @property {import("./ribbon_layer.js").RibbonLayer} [layer] keeps the ribbons between pictures
+ * @property {import("./repaint_changed_ribbons.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
 /** Instruction for reading the picture, painted if it fits. */
@@ -59,7 +59,7 @@ export function areaOf(width, height) {
 }
 
 /**
- * @param {import("../../canvas/chart_parts.js").Drawing} drawing
+ * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
  * @param {FoldPicture} picture
  */
 export function paintFold({ pen, width, height }, picture) {

@@ -2,7 +2,7 @@
 /** Source lines with the bytes that each keeps, by kind. */
 
 import { button, h, listHead } from "../../dom.js";
-import { workAt } from "../../scene/animated_replay.js";
+import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import { heldCurve, heldIn } from "../../scene/curve_of_bytes_held.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";

@@ -1,7 +1,11 @@
 // @ts-check
-/** The panel that says what fills the memory, and what else is known of a step. */
+/**
+ * The panel that says what fills the memory, and what else is known of a step; the lines that
+ * describe a ribbon.
+ */
 
-import { GLYPHS, icon } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { icon } from "../../canvas/draw_glyph.js";
 import { button, h, section } from "../../dom.js";
 import {
   formatBytes,

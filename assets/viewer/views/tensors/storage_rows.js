@@ -2,7 +2,7 @@
 /** The saved storages as rows of the lifelines and of the table, identical blocks folded. */
 
 import { nameRange, placeOf } from "../../scene/format_numbers_and_names.js";
-import { isHeldAt, isSavedIn, peakIn } from "../../scene/training_steps.js";
+import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
 /** @typedef {{storages: SceneStorage[], nbytes: number, atPeak: number}} Row one storage, or several */

@@ -1,7 +1,7 @@
 // @ts-check
 /** The tensors view: lifelines or a table of saved tensors, and the story of the selected one. */
 
-import { icon } from "../../canvas/glyph_shapes.js";
+import { icon } from "../../canvas/draw_glyph.js";
 import { choice, h } from "../../dom.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import {
@@ -12,7 +12,7 @@ import {
   plural,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
-import { savedSums } from "../../scene/saved_bytes.js";
+import { savedSums } from "../../scene/sum_and_describe_saved_bytes.js";
 import { splitter } from "../../shell/panel_splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { Lifelines } from "./lifelines.js";

@@ -1,22 +1,17 @@
 // @ts-check
 /** Paints the timeline, and finds the bar at a point. */
 
-import {
-  clipped,
-  hueOfSpan,
-  paintTimes,
-  paintTorn,
-  ticks,
-  traceSteps,
-} from "../../canvas/chart_parts.js";
+import { clipped } from "../../canvas/fit_and_keep_canvas.js";
+import { hueOfSpan, mix } from "../../canvas/theme.js";
+import { paintTimes, paintTorn, ticks } from "../../canvas/paint_time_axis.js";
+import { traceSteps } from "../../canvas/trace_step_curve.js";
 import { formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { paintStation } from "../graph/paint/cause_step_numbers.js";
-import { mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
-/** @typedef {import("./rows.js").Track} Track */
-/** @typedef {import("./rows.js").Bar} Bar */
+/** @typedef {import("./tracks_and_bars.js").Track} Track */
+/** @typedef {import("./tracks_and_bars.js").Bar} Bar */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 
 const RIGHT = 18;
@@ -58,10 +53,10 @@ export function heightOf(tracks) {
 }
 
 /**
- * @param {import("../../canvas/chart_parts.js").Drawing} drawing
+ * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
  * @param {import("../../shared_view_state.js").Store} store
  * @param {Track[]} tracks
- * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
+ * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  * @param {TimeRange | null} range the selected range
  */
 export function paintTimeline({ pen, width, height }, store, tracks, window, range) {
@@ -98,9 +93,9 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
 }
 
 /**
- * @param {import("../../canvas/chart_parts.js").Drawing} drawing
+ * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
  * @param {number | null} time that is replayed
- * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
+ * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  */
 export function paintTime({ pen: { ctx, palette }, height }, time, window) {
   const [from, to] = window.view;
@@ -114,7 +109,7 @@ export function paintTime({ pen: { ctx, palette }, height }, time, window) {
  *
  * @param {Pen} pen
  * @param {import("../../shared_view_state.js").Store} store
- * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
+ * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  * @param {number} height
  */
 function paintSteps(pen, { proven, station }, window, height) {
@@ -397,7 +392,7 @@ export function trackAt(tracks, py) {
  * Return the shortest bar near a point.
  *
  * @param {Track[]} tracks
- * @param {import("../../shell/zoomed_time_range.js").TimeWindow} window
+ * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  * @param {number} px
  * @param {number} py
  * @returns {Bar | null}

@@ -12,8 +12,8 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { lineLink } from "../panels_and_tables.js";
-import { heldBytesAt, releasedIn } from "../../scene/saved_bytes.js";
-import { olderSteps } from "../../scene/time_axis.js";
+import { heldBytesAt, releasedIn } from "../../scene/sum_and_describe_saved_bytes.js";
+import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
   PHASE_MEANINGS,

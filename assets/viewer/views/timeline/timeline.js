@@ -1,17 +1,17 @@
 // @ts-check
 /** The timeline: bars of what ran, the saved-memory curve, and a profile of a time range. */
 
-import { KeptDrawing } from "../../canvas/chart_parts.js";
+import { KeptDrawing } from "../../canvas/fit_and_keep_canvas.js";
 import { h, listen, chartCanvas } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
-import { heldBytesAt } from "../../scene/saved_bytes.js";
-import { TimeWindow } from "../../shell/zoomed_time_range.js";
+import { heldBytesAt } from "../../scene/sum_and_describe_saved_bytes.js";
+import { TimeWindow } from "../../shell/zoom_and_pan_time_axis.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { barAt, plotOf, heightOf, paintTime, paintTimeline, trackAt } from "./paint.js";
 import { RangeProfilePanel } from "./range_profile_panel.js";
-import { ROW_MEANINGS, timelineTracks } from "./rows.js";
+import { ROW_MEANINGS, timelineTracks } from "./tracks_and_bars.js";
 
-/** @typedef {import("../../canvas/chart_parts.js").Drawing} Drawing */
+/** @typedef {import("../../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 
@@ -20,7 +20,7 @@ const DRAG_DISTANCE = 4;
 const HEAD_HEIGHT = 46;
 
 /**
- * @param {import("./rows.js").Bar} bar
+ * @param {import("./tracks_and_bars.js").Bar} bar
  * @returns {string[]} its duration or time, and the line that started it
  */
 function describeBar({ kind, start, end, place }) {
@@ -175,7 +175,7 @@ export class Timeline {
 
   /**
    * @param {MouseEvent} event
-   * @returns {import("./rows.js").Bar | null}
+   * @returns {import("./tracks_and_bars.js").Bar | null}
    */
   #barAt({ offsetX, offsetY }) {
     return barAt(this.tracks, this.window, offsetX, offsetY);

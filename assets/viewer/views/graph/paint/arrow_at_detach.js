@@ -5,7 +5,7 @@
  */
 
 import { paintText, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
-import { HEADER_HEIGHT } from "../../../layout/measure_groups.js";
+import { HEADER_HEIGHT } from "../../../layout/group_sizes_and_inner_positions.js";
 import { visibleFor } from "../../../scene/scene_index.js";
 
 /** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */

@@ -3,7 +3,7 @@
 
 import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
 import { paintText, widthOf } from "../../../canvas/text_fitted_to_width.js";
-import { extentOf } from "../hit_test.js";
+import { extentOf } from "../boxes_of_items.js";
 import { BADGE_GAP, BADGE_HEIGHT, badgeX } from "./badges.js";
 
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */

@@ -2,7 +2,7 @@
 /** Paints the badges next to a node: saved tensors on the right, parameters on the left. */
 
 import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
-import { paintGlyph } from "../../../canvas/glyph_shapes.js";
+import { paintGlyph } from "../../../canvas/draw_glyph.js";
 import { MAX_CONDENSED, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 

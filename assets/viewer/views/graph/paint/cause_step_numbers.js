@@ -4,7 +4,7 @@
 import { write } from "../../../canvas/text_fitted_to_width.js";
 import { visibleFor } from "../../../scene/scene_index.js";
 import { badgeX } from "./badges.js";
-import { extentOf, itemOf, keyOf } from "../hit_test.js";
+import { extentOf, itemOf, keyOf } from "../boxes_of_items.js";
 
 const RADIUS = 9;
 

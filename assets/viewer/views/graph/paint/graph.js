@@ -8,7 +8,7 @@ import { paintBlame } from "./arrow_from_write_to_badge.js";
 import { paintDetaches } from "./arrow_at_detach.js";
 import { paintStations } from "./cause_step_numbers.js";
 import { lineStyle, paintLine, paintPulse, paintViews } from "./edge.js";
-import { doneAt, onItsWay } from "../../../scene/animated_replay.js";
+import { doneAt, onItsWay } from "../../../scene/progress_at_replayed_time.js";
 import { paintNode, paintNodeBar } from "./node.js";
 import { roundRect } from "../../../canvas/text_fitted_to_width.js";
 import {
@@ -18,8 +18,8 @@ import {
   phaseOfLifetime,
 } from "../../../scene/state_at_replayed_time.js";
 import { sameItem } from "../../../shared_view_state.js";
-import { paintRegion } from "../../compiled/paint_region_in_graph_view.js";
-import { itemOf, keyOf } from "../hit_test.js";
+import { paintRegion } from "../../compiled/paint_and_hit_test_region_in_graph.js";
+import { itemOf, keyOf } from "../boxes_of_items.js";
 
 /** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */

@@ -1,8 +1,8 @@
 // @ts-check
-/** Cards: why values are saved, and what a part of the picture stands for. */
+/** Cards: why values of a region are saved, and what the selected part stands for. */
 
 import { h, section } from "../../dom.js";
-import { formatBytes, plural, dotted, placeOf } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, dotted, placeOf } from "../../scene/format_numbers_and_names.js";
 import { swatch } from "./region_as_svg.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */

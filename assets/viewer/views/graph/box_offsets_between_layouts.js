@@ -1,7 +1,7 @@
 // @ts-check
-/** The transition between two layouts. */
+/** The offsets of boxes while the graph moves from one layout to another. */
 
-import { itemOf, keyOf } from "./hit_test.js";
+import { itemOf, keyOf } from "./boxes_of_items.js";
 import { prefersReducedMotion } from "../../canvas/theme.js";
 
 /** @typedef {import("../../layout/coordinates.js").Placement} Placement */

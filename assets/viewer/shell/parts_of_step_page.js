@@ -1,5 +1,5 @@
 // @ts-check
-/** The parts of the page of the step: the fold, and what it is made of. */
+/** The bar of the parts of the page of the step: fold, source lines, tensors, memory. */
 
 import { button, h } from "../dom.js";
 

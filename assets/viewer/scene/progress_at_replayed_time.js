@@ -1,5 +1,8 @@
 // @ts-check
-/** The replay: the node at work, the bytes held, the gradients on their way. */
+/**
+ * The progress at a replayed time: the node at work, the bytes held, the share of a group that is
+ * done, the gradients on their way.
+ */
 
 import { heldCurve, heldIn, lastAt } from "./curve_of_bytes_held.js";
 import { nodesWithin } from "./scene_index.js";

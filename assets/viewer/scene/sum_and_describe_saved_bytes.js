@@ -1,7 +1,8 @@
 // @ts-check
 /**
- * Sums of saved bytes. What "saved", "held at peak", "recomputed" and "released" mean is defined in
- * `autogradviz/analysis/saved_memory.py`; each storage is counted once, and none is left out.
+ * Sums of saved bytes, and their texts. What "saved", "held at peak", "recomputed" and "released"
+ * mean is defined in `autogradviz/analysis/saved_memory.py`; each storage is counted once, and none
+ * is left out.
  */
 
 import { formatBytes, plural } from "./format_numbers_and_names.js";

@@ -1,5 +1,5 @@
 // @ts-check
-/** The part of the recording that a chart shows; keys, the wheel and drags zoom and pan it. */
+/** Zooms and pans the time axis of a chart with keys, the wheel and drags. */
 
 import { choice, claim, listen } from "../dom.js";
 import { timeAxis } from "../scene/time_axis.js";

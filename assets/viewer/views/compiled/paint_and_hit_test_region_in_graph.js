@@ -1,5 +1,8 @@
 // @ts-check
-/** Paints the picture of a compiled region on a canvas, in the place of the region's node. */
+/**
+ * Paints the picture of a compiled region on a canvas, in the place of the region's node, and finds
+ * the mark at a point of it.
+ */
 
 import { roundRect, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";

@@ -1,5 +1,5 @@
 // @ts-check
-/** The tracks of the timeline, and the bars in their rows. */
+/** The tracks of the timeline, and the bars in the rows of each. */
 
 import { blockPrefix, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
 

@@ -1,0 +1,73 @@
+// @ts-check
+/** Source lines that differ between two executions, in two columns with their values. */
+
+import { h } from "../../dom.js";
+import { formatBytes, formatCount } from "../../scene/format_numbers_and_names.js";
+
+/** @typedef {import("../../types.js").SceneComparisonRow} Row */
+
+/**
+ * Return the lines that differ in two columns, each with its values there.
+ *
+ * @param {Row[]} rows
+ * @returns {HTMLElement | null} null if none differs
+ */
+export function sourceColumns(rows) {
+  /** @type {Map<string, {label: string, lines: number[], sums: Map<string, number[]>}>} */
+  const lines = new Map();
+  for (const row of rows) {
+    if (row.kind !== "line" || !row.merged) continue;
+    const numbers = row.lines.length > 1 ? row.lines : [row.lines[0], row.lines[0]];
+    const key = `${numbers} ${row.label}`;
+    const line = lines.get(key) ?? { label: row.label, lines: [...numbers], sums: new Map() };
+    lines.set(key, line);
+    for (const [name, pair] of /** @type {[string, number[]][]} */ ([
+      ["saved", row.saved],
+      ["recomputed", row.recomputed],
+      ["nodes", row.nodes],
+    ])) {
+      const sum = line.sums.get(name) ?? [0, 0];
+      line.sums.set(name, [sum[0] + pair[0], sum[1] + pair[1]]);
+    }
+  }
+  const isNew = (/** @type {{lines: number[]}} */ { lines: [first, second] }) => !first !== !second;
+  const bytes = (/** @type {{sums: Map<string, number[]>}} */ { sums }) =>
+    [...sums].reduce(
+      (sum, [name, [before, after]]) => sum + (name === "nodes" ? 0 : Math.abs(after - before)),
+      0,
+    );
+  // What only one of them has is the cause, if there is one.
+  const differing = [...lines.values()]
+    .filter(
+      (line) => isNew(line) || [...line.sums.values()].some(([before, after]) => before !== after),
+    )
+    .sort((a, b) => Number(isNew(b)) - Number(isNew(a)) || bytes(b) - bytes(a));
+  const cell = (
+    /** @type {typeof differing[number]} */ { label, lines: numbers, sums },
+    /** @type {0 | 1} */ side,
+  ) => {
+    const values = [...sums]
+      .filter(([, pair]) => pair[0] !== pair[1] && pair[side])
+      .map(([name, pair]) =>
+        name === "nodes"
+          ? `${formatCount(pair[side])} nodes`
+          : `${name} ${formatBytes(pair[side])}`,
+      );
+    const isThere = numbers[side] > 0;
+    const isOnly = isThere && !numbers[1 - side];
+    if (isOnly) values.unshift(side ? "new" : "removed");
+    return h(
+      "div",
+      `agv-two-line ${isThere ? (isOnly ? "agv-two-only" : "") : "agv-absent"}`,
+      h("span", "agv-muted", isThere ? String(numbers[side]) : ""),
+      h("code", { text: isThere ? label : "", title: label }),
+      h("span", "agv-two-value", isThere ? values.join(" · ") || "nothing" : ""),
+    );
+  };
+  if (!differing.length) return null;
+  return h(
+    "div",
+    { class: "agv-two-lines", attrs: { tabindex: 0 } },
+    ...differing.flatMap((line) => [cell(line, 0), cell(line, 1)]),
+  );
+}

@@ -1,0 +1,257 @@
+// @ts-check
+/** Tables of a comparison: the totals, and the rows of modules and lines; of recordings or of steps. */
+
+import { choice, h } from "../../dom.js";
+import { isMeasured, timeBound } from "../../scene/graph_colorings.js";
+import {
+  cutText,
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatNorm,
+  plural,
+} from "../../scene/format_numbers_and_names.js";
+import { PHASE_MEANINGS } from "../../scene/phase_times.js";
+import { panel, table as tableOf } from "../panels_and_tables.js";
+import { sourceColumns } from "./source_lines_that_differ.js";
+
+/** @typedef {import("../../types.js").SceneComparisonRow} Row */
+
+const MAX_ROWS = 500;
+
+const HEAD = ["", "module or line", "nodes", "saved", "recomputed", "time in ops", "gradient norm"];
+
+/** @type {Record<string, [mark: string, color: string, meaning: string]>} */
+export const STATUS = {
+  same: ["", "", "same in both"],
+  changed: ["≠", "agv-strong", "differs"],
+  added: ["+", "agv-recompute", "only after"],
+  removed: ["−", "agv-phase-backward", "only before"],
+};
+
+/**
+ * Return the panel with the rows of modules and lines.
+ *
+ * @param {Iterable<Row>} table rows with those of merged modules and of separate ones
+ * @param {(row: Row) => void} show called for a row that was clicked
+ * @returns {HTMLElement}
+ */
+export function rowsPanel(table, show) {
+  const rows = [...table];
+  const body = h("tbody");
+  const count = h("span", "agv-muted");
+  let counted = "";
+  const isSlower = timeBound(rows);
+  const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
+  const head = normed ? HEAD : HEAD.slice(0, -1);
+  let merged = true;
+  const differs = rows.some((row) => isPlace(row) && row.status !== "same");
+  let changes = differs; // without differences, the durations of all lines are of interest
+  const fill = () => {
+    const all = rows.filter((row) => isPlace(row) && Boolean(row.merged) === merged);
+    const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
+    const shown = found.slice(0, MAX_ROWS);
+    const none = changes ? "No nodes or bytes differ." : "No module or line has nodes.";
+    const attrs = { colspan: HEAD.length };
+    const note = h("td", { class: "agv-stacked-name agv-muted", attrs, text: none });
+    body.replaceChildren(
+      ...(shown.length ? [] : [h("tr", {}, note)]),
+      ...shown.map((row) => tableRow(row, isSlower, normed, () => show(row))),
+    );
+    const lines = all.filter((row) => row.kind === "line");
+    const different = lines.filter((row) => row.status !== "same");
+    counted = [
+      `${formatCount(different.length)} of ${plural(lines.length, "row")} of lines differ`,
+      cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
+    ]
+      .filter(Boolean)
+      .join(" · ");
+    count.textContent = counted;
+  };
+  const choose = (/** @type {string} */ name) => {
+    if (name === "changes" || name === "all") changes = name === "changes";
+    else merged = name === "merged";
+    fill();
+  };
+  fill();
+  const tableElement = tableOf(head, 2, head.length, body, {
+    name: 1,
+    columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
+  });
+  const source = sourceColumns(rows);
+  const filters = [
+    choice(["changes", "all"], differs ? "changes" : "all", choose),
+    choice(["merged", "each block"], "merged", choose),
+  ];
+  const turn = (/** @type {string} */ name) => {
+    const isTable = name !== "lines";
+    for (const each of [...filters, tableElement]) each.hidden = !isTable;
+    if (source) source.hidden = isTable;
+    const own = (source?.childElementCount ?? 0) / 2;
+    count.textContent = isTable ? counted : `${plural(own, "line")}, largest first`;
+  };
+  const title = h("h3", "", source ? "What differs" : "Modules and lines");
+  const turns = source ? [choice(["lines", "modules and lines"], "lines", turn)] : [];
+  const element = panel(
+    "table",
+    [title, count, h("span", "agv-end", ...turns), ...filters],
+    ...(source ? [source] : []),
+    tableElement,
+  );
+  turn(source ? "lines" : "");
+  return element;
+}
+
+/**
+ * Return whether a row or, for a module, one of the rows below it differs.
+ *
+ * @param {Row[]} rows
+ * @param {number} at
+ * @returns {boolean}
+ */
+function containsChange(rows, at) {
+  const { depth, kind } = rows[at];
+  let end = at + 1;
+  if (kind === "module") while (end < rows.length && rows[end].depth > depth) end++;
+  return rows.slice(at, end).some((row) => row.status !== "same");
+}
+
+/** @param {Row} row */
+const isPlace = ({ kind }) => kind === "module" || kind === "line";
+
+/** @param {Iterable<Row>} rows */
+export const phasesOf = (rows) => [...rows].filter(({ kind }) => kind === "phase");
+
+/** @type {Record<string, string>} */
+const MEANINGS = {
+  ...Object.fromEntries(PHASE_MEANINGS),
+  recomputation: "of checkpointed regions, in backward",
+};
+
+/**
+ * Return a table of what two executions hold and take. Times of few steps have no change.
+ *
+ * @param {Row} total
+ * @param {Row[]} phases
+ * @param {string[]} titles of both
+ * @returns {HTMLElement}
+ */
+export function totals(total, phases, titles) {
+  /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
+  const figures = [
+    ["held at peak", total.at_peak, formatBytes],
+    ["saved, in all", total.saved, formatBytes],
+    ["recomputed, in all", total.recomputed, formatBytes],
+    ["nodes drawn", total.nodes, formatCount],
+  ];
+  const measured = isMeasured(phases);
+  const row = (
+    /** @type {string} */ name,
+    /** @type {number[]} */ [before, after],
+    /** @type {(value: number) => string} */ format,
+    isTime = false,
+  ) => {
+    const isResult = !isTime || measured;
+    const percent = before ? Math.round((100 * (after - before)) / before) : 0;
+    const signs = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %` : "";
+    const change = before === after ? "same" : signs || signed(before, after, format);
+    const cell = (/** @type {number} */ value) => h("td", "agv-right", value ? format(value) : "0");
+    const title = MEANINGS[name] ?? "";
+    const label = name === "recomputation" ? "of it recomputation" : name;
+    return h(
+      "tr",
+      isTime ? "agv-phase-row" : "",
+      h("th", { text: label, title }),
+      cell(before),
+      cell(after),
+      h("td", "agv-right", isResult ? change : ""),
+    );
+  };
+  const counts = phases[0]?.steps ?? [1, 1];
+  const counted =
+    counts[0] === counts[1] ? plural(counts[0], "step") : `${counts.join(" and ")} steps`;
+  const note = measured
+    ? `mean of ${counted}`
+    : `${counted}${counts[0] === counts[1] ? " each" : ""}: too few for a result`;
+  return h(
+    "table",
+    "agv-table agv-totals",
+    h(
+      "thead",
+      {},
+      h("tr", {}, h("td"), ...[...titles, "change"].map((text) => h("th", "agv-right", text))),
+    ),
+    h(
+      "tbody",
+      {},
+      ...figures
+        .filter(([, pair]) => pair[0] || pair[1])
+        .map(([name, pair, format]) => row(name, pair, format)),
+      phases.length > 0 &&
+        h("tr", "agv-muted", h("td", { text: `time, ${note}`, attrs: { colspan: 4 } })),
+      ...phases.map(({ label, time_ns, steps }) =>
+        row(
+          label,
+          time_ns.map((ns, at) => ns / steps[at]),
+          formatDuration,
+          true,
+        ),
+      ),
+    ),
+  );
+}
+
+/**
+ * @param {number} before
+ * @param {number} after
+ * @param {(value: number) => string} format
+ * @returns {string} "−256 B"
+ */
+function signed(before, after, format) {
+  return `${after > before ? "+" : "−"}${format(Math.abs(after - before))}`;
+}
+
+/**
+ * @param {Row} row
+ * @param {(times: number[]) => boolean} isSlower whether two times differ by more than noise
+ * @param {boolean} normed whether there is a column of norms
+ * @param {() => void} show
+ * @returns {HTMLElement}
+ */
+function tableRow(row, isSlower, normed, show) {
+  const [mark, color, meaning] = STATUS[row.status];
+  const isLine = row.kind === "line";
+  const numbers = [...new Set(row.lines.filter(Boolean))].join(" → ");
+  const label = h(isLine ? "code" : "b", { text: row.label, title: row.module });
+  const name = h("td", "agv-compare-name agv-stacked-name", label);
+  if (isLine) name.prepend(h("span", "agv-muted", numbers));
+  if (row.other_nodes) name.append(h("div", "agv-muted", row.other_nodes));
+  name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
+  const norms = [row.norm_before, row.norm_after];
+  return h(
+    "tr",
+    { onclick: show },
+    h("td", { class: `agv-stacked-hidden ${color}`, title: meaning, text: mark }),
+    name,
+    pairCell(row.nodes, formatCount),
+    pairCell(row.saved, formatBytes),
+    pairCell(row.recomputed, formatBytes),
+    pairCell(row.time_ns, formatDuration, isSlower(row.time_ns)),
+    normed && pairCell(norms, (norm) => (norm === null ? "none" : formatNorm(norm))),
+  );
+}
+
+/**
+ * @template {number | null} Value
+ * @param {Value[]} pair
+ * @param {(value: Value) => string} format
+ * @param {boolean} [emphasized]
+ * @returns {HTMLElement}
+ */
+function pairCell(pair, format, emphasized = true) {
+  const [before, after] = pair.map((value) => (value === 0 ? "0" : format(value)));
+  if (!pair[0] && !pair[1]) return h("td");
+  if (before === after) return h("td", "agv-right agv-muted", after);
+  const later = emphasized ? h("b", "", after) : after;
+  return h("td", "agv-right", h("span", "agv-muted", `${before} → `), later);
+}
