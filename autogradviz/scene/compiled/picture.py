@@ -254,7 +254,7 @@ class _Picture:
             self._mark("text", "lane-name", 10, y + 13, text=name)
             self._mark("text", "muted", 10, y + 27, text=note)
         for note in saved_notes[1:]:
-            self._mark("text", "muted", 10, saved + 40, width=74, text=note)
+            self._mark("text", "muted", 10, saved + 40, width=84, text=note)
 
     def _draw_blocks(self, places: Sequence[Place], end: float) -> None:
         """Draw a frame around the columns of each block."""

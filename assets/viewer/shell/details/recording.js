@@ -97,6 +97,6 @@ export function recordingDetails(store) {
     plural(summary.events, "event"),
     summary.torch_version && `torch ${summary.torch_version}`,
   ];
-  parts.push(h("p", "agv-section agv-muted", dotted(counts)));
+  parts.push(h("section", "agv-section agv-muted", dotted(counts)));
   return parts;
 }

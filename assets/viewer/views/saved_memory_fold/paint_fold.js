@@ -375,15 +375,21 @@ function paintWaists(pen, area, picture) {
     const [left, right] = [run[0].extent[0], run[run.length - 1].extent[1]].map((position) =>
       xAt(area, position),
     );
-    const text = forms.find((form) => widthOf(pen, form, 10.5, 600) < right - left - 14);
+    const width = (/** @type {string} */ form) =>
+      Math.max(...form.split("\n").map((line) => widthOf(pen, line, 10.5, 600))) + 12;
+    const text = forms.find((form) => width(form) < right - left - 2);
     if (!text) return;
     const y = area.top + (area.bottom - area.top) * share;
-    const width = widthOf(pen, text, 10.5, 600) + 12;
+    const lines = text.split("\n");
+    const middle = (left + right) / 2;
+    const high = 4 + 14 * lines.length;
     ctx.fillStyle = palette.surface;
-    roundRect(ctx, (left + right - width) / 2, y - 9, width, 18, 9);
+    roundRect(ctx, middle - width(text) / 2, y - high / 2, width(text), high, 9);
     ctx.fill();
-    const center = /** @type {const} */ ("center");
-    write(pen, text, (left + right) / 2, y, { size: 10.5, weight: 600, color, align: center });
+    const style = { size: 10.5, weight: 600, color, align: /** @type {const} */ ("center") };
+    lines.forEach((line, at) =>
+      write(pen, line, middle, y + 14 * (at - (lines.length - 1) / 2), style),
+    );
   };
   const label = (
     /** @type {Block[]} */ run,
@@ -393,20 +399,24 @@ function paintWaists(pen, area, picture) {
   ) => {
     const color = share > 0.5 ? palette.recompute : palette.text;
     const nameOf = ({ block, line } = run[0]) => (block ? short(block) : line) || "no module";
-    const fits = (/** @type {string} */ end) =>
+    const forms = [
+      (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))} ${word}`,
+      (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))}`,
+      (/** @type {Block} */ each) => `${nameOf(each)}\n${formatBytes(bytesOf(each))}`,
+    ];
+    const fits = (/** @type {typeof forms[0]} */ form) =>
       run.every((each) => {
         const room = xAt(area, each.extent[1]) - xAt(area, each.extent[0]) - 14;
-        const text = `${nameOf(each)} · ${formatBytes(bytesOf(each))}${end}`;
-        return widthOf(pen, text, 10.5, 600) < room;
+        return form(each)
+          .split("\n")
+          .every((line) => widthOf(pen, line, 10.5, 600) < room);
       });
-    const end = [` ${word}`, ""].find(fits);
-    if (end !== undefined || run.length === 1) {
-      for (const each of run) {
-        const text = `${nameOf(each)} · ${formatBytes(bytesOf(each))}`;
-        pill([`${text}${end ?? ""}`], [each], share, color);
-      }
+    const form = forms.find(fits);
+    if (form) {
+      for (const each of run) pill([form(each)], [each], share, color);
       return;
     }
+    if (run.length === 1) return;
     const names = nameRange(nameOf(), nameOf(run[run.length - 1]));
     const sums = new Set(run.map((each) => formatBytes(bytesOf(each))));
     const all = formatBytes(run.reduce((sum, each) => sum + bytesOf(each), 0));
