@@ -52,7 +52,7 @@ def test_a_fix_names_the_line_that_clears_gradients_at_the_wrong_place(step, aft
 
 def test_a_fix_without_such_a_line_names_none():
     finding, _ = first_finding(train)
-    assert finding.fix == "optimizer.step()\noptimizer.zero_grad()"
+    assert finding.fix == "optimizer.step()\noptimizer.zero_grad()  # before the next backward"
 
 
 def test_numbers_of_one_finding_count_steps():

@@ -521,7 +521,7 @@ def _rarely_cleared(
         ],
         fix="optimizer.zero_grad()  # in the closure, before the loss is computed"
         if closure
-        else f"optimizer.step()\noptimizer.zero_grad(){_moved(elsewhere)}",
+        else f"optimizer.step()\noptimizer.zero_grad()  # {_moved(elsewhere)}",
         confidence="hint",
         evidence=(first.used, first.gradient, first.again),
         parameters=found,
@@ -771,7 +771,7 @@ def _step_without_gradients(evidence: Evidence, lost: _Lost, count: int) -> Draf
 
 def _moved(line: SourceLocation | None) -> str:
     """Return the place of the line that exists, and is to be moved."""
-    return "before backward" if line is None else f"moved here from {short_location(line)}"
+    return "before the next backward" if line is None else f"moved here from {short_location(line)}"
 
 
 def _is_before(stepped: SourceLocation | None, computed: SourceLocation | None) -> bool:
