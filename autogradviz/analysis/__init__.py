@@ -11,7 +11,8 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
-from autogradviz.analysis.device_times_and_copies import DeviceTime, DeviceWait, Transfer
+from autogradviz.analysis.device_copies_and_waits import DeviceWait, Transfer
+from autogradviz.analysis.device_times import DeviceTime
 from autogradviz.analysis.fit_memory_budget import BudgetFit
 from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
 from autogradviz.analysis.phase_times import PhaseTimes

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.analysis.align_ops import is_allocation
-from autogradviz.recorder.ops.op_arguments import signature_of
+from autogradviz.recorder.ops.op_signatures import signature_of
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchDispatch,
     DisableTorchFunction,

@@ -12,7 +12,7 @@ import torch
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.experiments.running_line_of_user import user_line
-from autogradviz.recorder.ops.op_arguments import gives_own_derivative
+from autogradviz.recorder.ops.op_signatures import gives_own_derivative
 from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls import (
     FunctionCall,
     observed_calls,

@@ -17,7 +17,7 @@ from autogradviz.diagnose.blame.gradients_lost import (
     requires_grad_writes,
     unregistered_in,
 )
-from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import window_until_read
+from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import window_until_read
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     accumulations,
     gradient_storages,

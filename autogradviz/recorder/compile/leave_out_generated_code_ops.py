@@ -17,13 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.recorder.ops.op_arguments import (
-    ALL_LEFT_OUT,
-    COMPILED,
-    EAGER,
-    LEFT_OUT,
-    signature_of,
-)
+from autogradviz.recorder.ops.op_arguments import ALL_LEFT_OUT, COMPILED, EAGER, LEFT_OUT
+from autogradviz.recorder.ops.op_signatures import signature_of
 from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import OpOverload
 from autogradviz.support.defer_signals import without_raising

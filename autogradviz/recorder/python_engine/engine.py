@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
+    from autogradviz.recorder.backward.custom_function_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine_interface import WrapHooks
     from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer
     from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable

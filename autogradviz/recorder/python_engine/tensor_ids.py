@@ -44,7 +44,7 @@ from autogradviz.recorder.torch_internals.wrapper_tensors import (
     version_of,
     why_unreadable,
 )
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

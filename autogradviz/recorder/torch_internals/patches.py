@@ -16,7 +16,7 @@ import torch
 import torch.utils
 
 from autogradviz.recorder.torch_internals.compilers import forget_tensor_attribute, replace_in_rules
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

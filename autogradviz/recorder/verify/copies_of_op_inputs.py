@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
-from autogradviz.recorder.ops.op_arguments import signature_of
+from autogradviz.recorder.ops.op_signatures import signature_of
 from autogradviz.recorder.torch_internals.nodes import slots_of
 from autogradviz.recorder.torch_internals.private_api import (
     DisableAutocast,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from autogradviz.recorder.ops.op_arguments import gives_own_derivative
+from autogradviz.recorder.ops.op_signatures import gives_own_derivative
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, engine
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference, relative_error
 from autogradviz.recorder.verify.copies_of_op_inputs import (

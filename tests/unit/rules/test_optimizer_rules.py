@@ -23,7 +23,7 @@ from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules.graph_kept_across_steps import graph_kept
-from autogradviz.diagnose.rules.optimizer_steps import (
+from autogradviz.diagnose.rules.optimizer_steps_clipping_and_clearing import (
     clip_without_gradients,
     gradients_discarded,
     optimizer_never_reached,
