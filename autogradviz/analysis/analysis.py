@@ -29,6 +29,11 @@ from autogradviz.analysis.graph import (
     read_runs,
 )
 from autogradviz.analysis.op_calls_and_arguments import OpArguments, build_ops, find_creators
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import (
+    ModuleNames,
+    SavedAt,
+    places_of_saved,
+)
 from autogradviz.analysis.registered_hooks import build_hooks
 from autogradviz.analysis.saved_memory import (
     SavedMemory,
@@ -55,7 +60,6 @@ from autogradviz.analysis.tensor_and_module_tables import (
 from autogradviz.analysis.tensor_histories import build_histories, find_stale
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
-from autogradviz.analysis.why_compiled_saves import ModuleNames, SavedAt, places_of_saved
 from autogradviz.event_log.filter_and_redact import until_raised
 from autogradviz.event_log.match_ops_to_nodes import (
     OpNodeMatches,

@@ -7,7 +7,6 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.errors import AutogradvizError
 from autogradviz.event_log import (
     is_damaged,
 )

@@ -11,8 +11,9 @@ from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.cli.call_after_import import ImportHook
 from autogradviz.cli.output_files import TraceFile
 from autogradviz.cli.progress import Progress, count_calls
-from autogradviz.cli.run_as_main import has_started, outermost_frame
+from autogradviz.cli.run_as_main import has_started
 from autogradviz.cli.script_function_argument import describe_missing_package
+from autogradviz.cli.traceback_of_program import outermost_frame
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module

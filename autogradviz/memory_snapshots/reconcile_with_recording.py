@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
-from autogradviz.memory_snapshots.annotate_snapshot import TensorOwners
+from autogradviz.memory_snapshots.owners_of_allocations import TensorOwners
 from autogradviz.memory_snapshots.read_allocations import (
     Allocation,
     Snapshot,

@@ -32,7 +32,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     tree_leaves,
     tree_map,
 )
-from autogradviz.recorder.torch_internals.wrapper_tensors import FakeTensor, why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import FakeTensor, why_unreadable
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:

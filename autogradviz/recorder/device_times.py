@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from autogradviz.events import DeviceTimeRead, RecorderLimited
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ from autogradviz.recorder.saved_tensors.hooks import (
 )
 from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
 from autogradviz.recorder.stream_order import observe_stream_order
-from autogradviz.recorder.torch_internals.compilers import skip_recorder_frames
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_recorder_frames
 from autogradviz.recorder.torch_internals.patches import (
     forget_fake_tensor,
     released_before_swap,

@@ -20,7 +20,7 @@ from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls imp
     let_calls_pass,
     wrap_module_call,
 )
-from autogradviz.recorder.torch_internals.compilers import RememberedCall
+from autogradviz.recorder.torch_internals.keep_dynamo_out import RememberedCall
 from autogradviz.recorder.torch_internals.nodes import is_trainable_leaf
 from autogradviz.recorder.torch_internals.patches import hidden_from_compilers, patched
 from autogradviz.recorder.torch_internals.private_api import (

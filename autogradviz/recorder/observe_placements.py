@@ -15,7 +15,6 @@ from autogradviz.events import (
     PlacementsChanged,
 )
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd, readable, sum_and_norm
-from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.distributed import (
     conversion_functions,
     declared_gradient,
@@ -23,6 +22,7 @@ from autogradviz.recorder.torch_internals.distributed import (
     infers_shapes,
     ranks_of_mesh,
 )
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.recorder.torch_internals.wrapper_tensors import (

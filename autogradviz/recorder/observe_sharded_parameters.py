@@ -11,7 +11,6 @@ from autogradviz.events import (
     ParametersUnsharded,
     WholeParameterSeen,
 )
-from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.distributed import (
     TRANSITIONS,
     is_unsharded,
@@ -20,6 +19,7 @@ from autogradviz.recorder.torch_internals.distributed import (
     parameters_of,
     whole_parameters,
 )
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 

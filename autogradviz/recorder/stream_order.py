@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.events import StreamAction, StreamsOrdered
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import (
     patched,
     patched_in_all_modules,

@@ -1,4 +1,4 @@
-"""Nodes of the scene: boxes with their badges, sizes and tooltips."""
+"""Nodes of the scene: boxes with sizes, tooltips and badges, and the kinds of saved tensors."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from autogradviz.analysis import Analysis
+    from autogradviz.analysis.places_and_reasons_of_compiled_saves import SavedAt
     from autogradviz.analysis.types import Hook, Node, Op, Region, SavedTensor
-    from autogradviz.analysis.why_compiled_saves import SavedAt
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.call_tree import CallTree
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph

@@ -21,7 +21,10 @@ from autogradviz.events import (
     RecorderLimited,
 )
 from autogradviz.recorder.raised_errors import describe, explained_error, frames_of
-from autogradviz.recorder.torch_internals.compilers import is_compiled_autograd_enabled, skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import (
+    is_compiled_autograd_enabled,
+    skip_frame,
+)
 from autogradviz.recorder.torch_internals.patches import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
 from autogradviz.support.locks_gc_and_stderr import collector_waiting

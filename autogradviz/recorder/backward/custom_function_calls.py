@@ -15,7 +15,7 @@ from autogradviz.events import (
     FunctionMarked,
     GradientBuffersOffered,
 )
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.nodes import is_trainable_leaf, safe_grad_fn
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction

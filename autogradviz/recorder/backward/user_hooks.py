@@ -29,7 +29,7 @@ from torch.utils.hooks import BackwardHook, RemovableHandle
 from autogradviz.events import ForwardHookRegistered, HookKind, HookRan, HookRegistered
 from autogradviz.recorder.callable_names import hook_name
 from autogradviz.recorder.own_hook import OwnHook
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import (
     patched,
     patched_in_all_modules,

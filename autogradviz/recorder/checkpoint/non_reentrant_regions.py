@@ -31,7 +31,7 @@ from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls imp
     saved_arguments,
     stops_early,
 )
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,

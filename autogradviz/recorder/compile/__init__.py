@@ -5,12 +5,12 @@ Compiled autograd makes every hook part of the graph that it compiles. While it 
 graph of a backward is walked but nothing is hooked, and the trace says so.
 
 What compilers did is recorded in ``recorder/compile/``. It replaces functions that PyTorch calls
-only to log (``torch_internals/compilers.py`` lists them): they receive the live graphs, and
-none of our frames is on the stack while PyTorch traces. No option, pass, backend or log handler is
-set. These replacements are installed when the compilers are loaded, and stay installed while they
-run. A graph is turned into plain values at once (``read_graph_module.py``), because PyTorch strips
-it later; sizes that are symbolic are read as text and hint, so that no guard is added. A graph from
-AOTAutograd's cache is text (``compiled_graphs/read_graph_text.py``); so are the logs of
+only to log (``torch_internals/names_in_compilers.py`` lists them): they receive the live graphs,
+and none of our frames is on the stack while PyTorch traces. No option, pass, backend or log handler
+is set. These replacements are installed when the compilers are loaded, and stay installed while
+they run. A graph is turned into plain values at once (``read_graph_module.py``), because PyTorch
+strips it later; sizes that are symbolic are read as text and hint, so that no guard is added. A
+graph from AOTAutograd's cache is text (``compiled_graphs/read_graph_text.py``); so are the logs of
 ``TORCH_TRACE``, which ``export/import_compile_trace.py`` reads without PyTorch.
 
 - graphs of a region, inlined hooks, decisions of the cache: ``observe_compilers.py``.
@@ -26,9 +26,9 @@ AOTAutograd's cache is text (``compiled_graphs/read_graph_text.py``); so are the
   saves them, else when the node is walked.
 
 The backward graph takes the saved values in the order of the slots at run time, which joins plan
-and runs. A compiled region is one node, so ``analysis/why_compiled_saves.py`` assigns each value
-that it saves to the line and module of the first op whose gradient needs it. Sums by line and
-module, the source view and ``compare`` use that.
+and runs. A compiled region is one node, so ``analysis/places_and_reasons_of_compiled_saves.py``
+assigns each value that it saves to the line and module of the first op whose gradient needs it.
+Sums by line and module, the source view and ``compare`` use that.
 
 Ops of a region are recorded once, with its graph; ``compiled_code.py`` finds the code that runs a
 graph. In a run, the native engine ignores them. If no op of a graph draws numbers, writes to a

@@ -43,7 +43,7 @@ from autogradviz.events import (
     VersionRestored,
 )
 from autogradviz.recorder.ops.hashes_norms_and_draws import RecentOutputs
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.nodes import safe_grad_fn
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
 from autogradviz.support.locks_gc_and_stderr import collector_waiting

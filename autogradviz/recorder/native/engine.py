@@ -45,7 +45,7 @@ from autogradviz.recorder.native.state_walk_snapshot import take_snapshot
 from autogradviz.recorder.ops.collectives import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
-from autogradviz.recorder.torch_internals.wrapper_tensors import LIMITS, FakeTensor
+from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, FakeTensor
 from autogradviz.support.defer_signals import without_raising
 
 if TYPE_CHECKING:

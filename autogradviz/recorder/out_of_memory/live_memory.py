@@ -14,7 +14,7 @@ from autogradviz.events import (
 from autogradviz.recorder.backward.training_steps import live_optimizers, parameters_of
 from autogradviz.recorder.torch_internals.graph_owners import gradient_of, live_tensors
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensors, is_fake
+from autogradviz.recorder.torch_internals.unreadable_tensors import inner_tensors, is_fake
 from autogradviz.support.locks_gc_and_stderr import collector_waiting
 
 if TYPE_CHECKING:

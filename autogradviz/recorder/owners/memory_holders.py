@@ -45,7 +45,7 @@ from autogradviz.recorder.torch_internals.graph_owners import (
     is_tensor_or_node,
 )
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensors
+from autogradviz.recorder.torch_internals.unreadable_tensors import inner_tensors
 from autogradviz.support.directed_graph_algorithms import immediate_dominators, strong_components
 from autogradviz.support.locks_gc_and_stderr import collector_waiting
 

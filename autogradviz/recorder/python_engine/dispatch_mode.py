@@ -28,10 +28,7 @@ from autogradviz.recorder.ops.op_signatures import SIGNATURES, Signature, signat
 from autogradviz.recorder.python_engine.int_map import grow
 from autogradviz.recorder.python_engine.op_inputs_and_outputs import Ints, TensorReader
 from autogradviz.recorder.python_engine.saved_tensors import emit_clone
-from autogradviz.recorder.torch_internals.compilers import (
-    skip_dynamo_recursive,
-    skip_frame,
-)
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,

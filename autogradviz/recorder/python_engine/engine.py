@@ -22,12 +22,12 @@ from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 from autogradviz.recorder.python_engine.version_table import VersionTable
 from autogradviz.recorder.step_digest import StepDigest
 from autogradviz.recorder.thread_state import ThreadTable
+from autogradviz.recorder.torch_internals.create_subclasses_under_mode import (
+    suspended_in_subclass_new,
+)
 from autogradviz.recorder.torch_internals.private_api import (
     get_current_dispatch_mode,
     get_sequence_nr,
-)
-from autogradviz.recorder.torch_internals.wrapper_tensors import (
-    suspended_in_subclass_new,
 )
 
 if TYPE_CHECKING:

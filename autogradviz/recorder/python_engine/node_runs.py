@@ -15,7 +15,7 @@ import torch
 
 from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
 from autogradviz.recorder.ops.device_copies_and_streams import emit_stream
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     current_autograd_node,

@@ -10,7 +10,7 @@ NOTE [ Workarounds ]
 - ``suspend_mode_at_nodes.py``: the mode is temporarily disabled while the few backward formulas
   run that give different bits, NaN or no error under any mode, and where a sparse gradient reaches
   a leaf.
-- ``wrapper_tensors.py``: the mode is temporarily disabled in calls like
+- ``create_subclasses_under_mode.py``: the mode is temporarily disabled in calls like
   ``MyTensor([1.0])``, because PyTorch cannot create a subclass from a tensor that a mode returned.
 - ``patches.py``: ``torch.utils.swap_tensors`` rejects tensors with weak references, so
   ours are released first.

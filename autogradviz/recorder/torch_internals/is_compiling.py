@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patches import forget_compilers, patched_for_compilers_too
 from autogradviz.recorder.torch_internals.private_api import (
     GUARDS,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 #
 # When compiled code calls Python functions, Dynamo evaluates their frames. All functions of the
 # recorder are marked to be skipped, with what they call; wrappers are marked alone, because they
-# call the user's code (``compilers.py``).
+# call the user's code (``keep_dynamo_out.py``).
 #
 # AOTAutograd without Dynamo (``aot_function``) sets no context before its dispatch modes are
 # active: the operators that create its fake tensors are recorded.

@@ -18,12 +18,14 @@ from autogradviz.recorder.torch_internals.private_api import DisableTorchFunctio
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference, relative_error
 from autogradviz.recorder.verify.copies_of_op_inputs import (
     CannotReplayError,
+    map_tensors,
+    tensors_in,
+)
+from autogradviz.recorder.verify.replay_op import (
     KeptOp,
     keep_op_of_function,
-    map_tensors,
     own_derivative,
     replaying,
-    tensors_in,
 )
 
 if TYPE_CHECKING:

@@ -37,11 +37,8 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.ops.op_signatures import gives_own_derivative
 from autogradviz.recorder.own_hook import OwnHook
-from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls import (
-    FunctionCall,
-    observed_calls,
-)
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive, skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
+from autogradviz.recorder.torch_internals.observe_function_calls import FunctionCall, observed_calls
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     BackwardCFunction,
@@ -50,18 +47,16 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
-from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import ROUNDING, difference, is_straight_through
 from autogradviz.recorder.verify.copies_of_op_inputs import (
     CannotReplayError,
     KeptTensors,
     changed_slot,
     has_hooks,
-    keep_op,
-    own_derivative,
-    replay,
 )
 from autogradviz.recorder.verify.custom_function_tape import FunctionTape, gradients_of
+from autogradviz.recorder.verify.replay_op import keep_op, own_derivative, replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +65,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder.backward.backward_calls import EngineCall
     from autogradviz.recorder.session import Session
     from autogradviz.recorder.thread_state import ThreadState
-    from autogradviz.recorder.verify.copies_of_op_inputs import KeptOp
+    from autogradviz.recorder.verify.replay_op import KeptOp
 
 _KeptTable: TypeAlias = "dict[tuple[int, int], KeptOp | FunctionTape | str]"
 """Calls that made nodes, by thread and sequence number, or why one cannot run again."""

@@ -29,7 +29,7 @@ from autogradviz.diagnose.rules.optimizer_steps_clipping_and_clearing import (
     optimizer_never_reached,
     step_without_gradients,
 )
-from autogradviz.diagnose.rules.parameters_frozen_or_replaced import parameter_not_updated
+from autogradviz.diagnose.rules.parameters_not_updated import parameter_not_updated
 
 GRADIENT = 50  # of tensor 1
 
