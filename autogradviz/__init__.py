@@ -19,9 +19,9 @@ _NAMES_BY_MODULE = {
     "comparison.result": "Comparison Difference",
     "diagnose": "CulpritRun Finding",
     "diagnose.finding": "Change",
-    "diagnose.evidence.gradient_writes_clears_and_uses": "FailedFact",
+    "diagnose.evidence.gradient_facts_that_failed": "FailedFact",
     "diagnose.evidence.memory_holders": "MemoryHolder MemoryHolders",
-    "diagnose.evidence.tensor_values": "NotFiniteEntry NotFiniteLedger",
+    "diagnose.evidence.values_not_finite": "NotFiniteEntry NotFiniteLedger",
     "errors": (
         "AlreadyRecordingError AutogradvizError AutogradvizWarning GraphTooLargeError "
         "MemorySnapshotError MissingExtraError "

@@ -39,11 +39,11 @@ from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
 from autogradviz.diagnose import CulpritRun as CulpritRun
 from autogradviz.diagnose import Finding as Finding
-from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import FailedFact as FailedFact
+from autogradviz.diagnose.evidence.gradient_facts_that_failed import FailedFact as FailedFact
 from autogradviz.diagnose.evidence.memory_holders import MemoryHolder as MemoryHolder
 from autogradviz.diagnose.evidence.memory_holders import MemoryHolders as MemoryHolders
-from autogradviz.diagnose.evidence.tensor_values import NotFiniteEntry as NotFiniteEntry
-from autogradviz.diagnose.evidence.tensor_values import NotFiniteLedger as NotFiniteLedger
+from autogradviz.diagnose.evidence.values_not_finite import NotFiniteEntry as NotFiniteEntry
+from autogradviz.diagnose.evidence.values_not_finite import NotFiniteLedger as NotFiniteLedger
 from autogradviz.diagnose.finding import Change as Change
 from autogradviz.distributed_runs import FirstDifference as FirstDifference
 from autogradviz.distributed_runs import OddRank as OddRank

@@ -6,11 +6,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from autogradviz.support.locks_gc_rank_and_stderr import as_path
+from autogradviz.support.rank_and_trace_paths import as_path
 
 if TYPE_CHECKING:
     from autogradviz.breakpoints.stop_condition import StopCondition
-    from autogradviz.support.locks_gc_rank_and_stderr import PathLike
+    from autogradviz.support.rank_and_trace_paths import PathLike
 
 EngineName: TypeAlias = Literal["auto", "native", "python"]
 

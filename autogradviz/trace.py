@@ -16,7 +16,7 @@ from autogradviz.causes import (
     identify_object,
 )
 from autogradviz.diagnose import Finding
-from autogradviz.diagnose.evidence.tensor_values import NotFiniteValues
+from autogradviz.diagnose.evidence.values_not_finite import NotFiniteValues
 from autogradviz.errors import MissingExtraError, OpsNotRecordedError, RecordingStateError
 from autogradviz.event_log.log import LogSource
 from autogradviz.events import VersionBumped
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.selective_checkpoints import SelectivePolicy
     from autogradviz.causes import Explanation
     from autogradviz.diagnose.evidence.memory_holders import MemoryHolders
-    from autogradviz.diagnose.evidence.tensor_values import NotFiniteLedger
+    from autogradviz.diagnose.evidence.values_not_finite import NotFiniteLedger
     from autogradviz.diagnose.fact import Fact
     from autogradviz.event_log import Log
     from autogradviz.experiments.proof import Proof
@@ -1030,7 +1030,7 @@ class Trace:
             ...     widget = running.live()
             ...     model(x).sum().backward()
         """
-        from autogradviz.live.live_recording import show_live
+        from autogradviz.live.follow_this_process import show_live
 
         return show_live(self._source, self._title or "")
 

@@ -460,7 +460,7 @@
  *
  * @typedef {object} SceneRibbon
  * @property {number} fold index into folds
- * @property {string} kind "activation"; ``saved_tensor_kinds.py`` has them
+ * @property {string} kind "activation"; ``node_boxes_and_badges.py`` has them
  * @property {string} label "Gelu input"
  * @property {string} name of the variable, "" if unknown
  * @property {string} block "h.0"

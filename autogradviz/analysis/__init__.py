@@ -11,10 +11,12 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
-from autogradviz.analysis.device_times_and_copies import DeviceTime, DeviceWait, Transfer
+from autogradviz.analysis.device_copies_and_waits import DeviceWait, Transfer
+from autogradviz.analysis.device_times import DeviceTime
 from autogradviz.analysis.fit_memory_budget import BudgetFit
 from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
 from autogradviz.analysis.phase_times import PhaseTimes
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import ModuleNames, SavedAt
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
 from autogradviz.analysis.selective_checkpoints import PolicyOp, SelectivePolicy
@@ -46,7 +48,6 @@ from autogradviz.analysis.types import (
     Timeline,
     Unpack,
 )
-from autogradviz.analysis.why_compiled_saves import ModuleNames, SavedAt
 from autogradviz.event_log.training_steps import TrainingSteps
 
 __all__ = [

@@ -13,14 +13,13 @@ from autogradviz.analysis.compiled_regions import (
     build_graph_breaks,
     build_recompiles,
 )
-from autogradviz.analysis.device_times_and_copies import (
-    DeviceTime,
+from autogradviz.analysis.device_copies_and_waits import (
     DeviceWait,
     Transfer,
-    build_device_times,
     build_transfers,
     build_waits,
 )
+from autogradviz.analysis.device_times import DeviceTime, build_device_times
 from autogradviz.analysis.formatting import plural
 from autogradviz.analysis.graph import (
     GraphInputs,
@@ -30,18 +29,18 @@ from autogradviz.analysis.graph import (
     read_runs,
 )
 from autogradviz.analysis.op_calls_and_arguments import OpArguments, build_ops, find_creators
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import (
+    ModuleNames,
+    SavedAt,
+    places_of_saved,
+)
 from autogradviz.analysis.registered_hooks import build_hooks
 from autogradviz.analysis.saved_memory import (
     SavedMemory,
     build_memory,
     memory_without_checkpoints,
 )
-from autogradviz.analysis.saved_tensors import (
-    build_histories,
-    build_saved,
-    find_stale,
-    find_stored_ids,
-)
+from autogradviz.analysis.saved_tensors import build_saved, find_stored_ids
 from autogradviz.analysis.selective_checkpoints import (
     SelectivePolicy,
     add_policy_decisions,
@@ -58,9 +57,9 @@ from autogradviz.analysis.tensor_and_module_tables import (
     read_parameter_names,
     read_tensors,
 )
+from autogradviz.analysis.tensor_histories import build_histories, find_stale
 from autogradviz.analysis.timeline import build_timeline
 from autogradviz.analysis.types import Notice, RaisedError
-from autogradviz.analysis.why_compiled_saves import ModuleNames, SavedAt, places_of_saved
 from autogradviz.event_log.filter_and_redact import until_raised
 from autogradviz.event_log.match_ops_to_nodes import (
     OpNodeMatches,
@@ -87,7 +86,7 @@ from autogradviz.events import (
     SourceLineRead,
     VersionBumped,
 )
-from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
+from autogradviz.support.locks_gc_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

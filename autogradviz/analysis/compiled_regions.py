@@ -16,7 +16,10 @@ from autogradviz.analysis.compiled_region_types import (
     RegionRun,
     SlotRun,
 )
-from autogradviz.analysis.why_compiled_saves import reason_to_save, remedy_for_save
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import (
+    reason_to_save,
+    remedy_for_save,
+)
 from autogradviz.compiled_graphs.events_and_slots_of_regions import is_later_checkpoint
 from autogradviz.compiled_graphs.read_graph_text import is_packed, unpacked_name
 from autogradviz.event_log.rows_as_named_tuples import rows_of

@@ -8,23 +8,15 @@ bisection. Of those that fit, the one that computes the fewest bytes again is ch
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from difflib import unified_diff
-from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_location
 from autogradviz.analysis.memory_by_kind import BUFFERS_OF_CONVOLUTIONS, CONVOLUTIONS
-from autogradviz.support.source_lines_and_libraries import (
-    forget_changed_lines,
-    lines_of,
-    parse,
-    source_lines,
-)
+from autogradviz.analysis.patch_that_checkpoints_modules import called_at, checkpointed, patch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.memory_by_kind import MemoryByKind
     from autogradviz.analysis.predict_memory import SavedMemoryModel
-    from autogradviz.analysis.types import SourceLocation
 
 _CODE: Final = """\
 from functools import partial
@@ -42,11 +33,6 @@ for name in {names}:{comment}
     module = model.get_submodule(name)
     module.forward = partial(checkpoint, module.forward, use_reentrant=False)
 """
-_OPTIONS: Final = frozenset(
-    {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state",
-     "early_stop"}
-)  # fmt: skip
-"""The arguments of ``checkpoint`` itself."""
 _NUMBERS: Final = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -248,143 +234,7 @@ def _fewest(
     return high, reached
 
 
-def called_at(analysis: Analysis, model: SavedMemoryModel, name: str) -> SourceLocation | None:
-    """Return the line of the user's code that called a module first, None if it is not known."""
-    kinds = {module.name: module.type_name for module in analysis.modules.values()}
-    own = f"{kinds.get(name, '')}.forward"
-    stack = analysis.user_stack(model.first_stack(name))
-    places = [place for place, line in enumerate(stack) if line.function.endswith(own)]
-    above = max(places, default=-1) + 1
-    return stack[above] if above < len(stack) else None
-
-
-def checkpointed(line: str, name: str, condition: str = "") -> str:
-    """Return a line that calls a module with the call in ``checkpoint``, "" if it is not clear.
-
-    Args:
-        line: the line, without indentation.
-        name: of the module.
-        condition: an expression by which only some calls are checkpointed; "{}" is the module.
-    """
-    call = _call_of(line, name)
-    if call is None:
-        return ""
-    source = ast.get_source_segment(line, call) or ""
-    function = ast.unparse(call.func)
-    given = [*call.args, *[each.value for each in call.keywords]]
-    names = [*[""] * len(call.args), *[f"{each.arg}=" for each in call.keywords]]
-    arguments = ", ".join(
-        f"{before}{ast.get_source_segment(line, each) or ''}"
-        for before, each in zip(names, given, strict=True)
-    )
-    changed = f"checkpoint({function}, {arguments}, use_reentrant=False)"
-    if condition:
-        changed = f"({changed} if {condition.format(function)} else {source})"
-    return line.replace(source, changed)
-
-
-def _call_of(line: str, name: str) -> ast.Call | None:
-    """Return the call of a module on a line, None if it is not clear which one it is."""
-    try:
-        tree = ast.parse(line)
-    except SyntaxError:
-        return None
-    *_, last = name.split(".")
-    attribute = next((part for part in reversed(name.split(".")) if not part.isdigit()), "")
-    found: dict[str, ast.Call] = {}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        if any(each.arg is None or each.arg in _OPTIONS for each in node.keywords):
-            continue
-        text = ast.unparse(node.func)
-        part = text.rpartition(".")[2]
-        is_named = part.partition("[")[0] == attribute
-        if is_named and last.isdigit() and "[" not in part and not isinstance(node.func, ast.Name):
-            return None  # it calls all of them: a Sequential
-        if is_named or (isinstance(node.func, ast.Name) and last.isdigit()):
-            found.setdefault(text, node)
-    return next(iter(found.values())) if len(found) == 1 else None
-
-
-def patch_of(location: SourceLocation, name: str, count: int = 0) -> str:
-    """Return a unified diff of a file that checkpoints the modules which a line calls.
-
-    Args:
-        location: the line.
-        name: of the first module.
-        count: how many of the modules of a loop are checkpointed, 0 for all.
-
-    Returns:
-        "" if the line or the loop around it is not clear, or the file has changed.
-    """
-    forget_changed_lines()
-    lines = [*source_lines(location.filename)]
-    line = lines[location.lineno - 1] if location.lineno <= len(lines) else ""
-    if not location.text or line.strip() != location.text.strip():
-        return ""
-    try:
-        tree = parse("".join(lines))
-    except (SyntaxError, ValueError):
-        return ""
-    condition = ""
-    if count:
-        call = _call_of(line.strip(), name)
-        modules = "" if call is None else _modules_of_loop(tree, location.lineno, call.func)
-        condition = f"{{}} in tuple({modules})[:{count}]"
-        if not modules:
-            return ""
-    changed = checkpointed(line.strip(), name, condition)
-    if not changed:
-        return ""
-    new = [*lines]
-    new[location.lineno - 1] = line.replace(line.strip(), changed)
-    if not _imports_checkpoint(tree):
-        new.insert(_after_first_imports(tree), "from torch.utils.checkpoint import checkpoint\n")
-    shown = Path(location.filename).name
-    return "".join(unified_diff(lines, new, f"a/{shown}", f"b/{shown}"))
-
-
 def _added(patch: str) -> str:
     """Return the line with ``checkpoint`` that a diff adds, "" if there is none."""
     added = [each[1:].strip() for each in patch.splitlines() if each.startswith("+")]
     return next((each for each in added if "checkpoint(" in each), "")
-
-
-def _modules_of_loop(tree: ast.Module, lineno: int, function: ast.expr) -> str:
-    """Return the modules that the innermost loop around a line calls one by one, "" if unknown."""
-    loops = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.For) and lineno in lines_of(node)[1:]
-    ]
-    if not loops or not isinstance(function, ast.Name):
-        return ""
-    loop = max(loops, key=lambda each: each.lineno)
-    target, modules = loop.target, loop.iter
-    if isinstance(modules, ast.Call) and ast.unparse(modules.func) == "enumerate":
-        modules = modules.args[0]
-        target = target.elts[1] if isinstance(target, ast.Tuple) else target
-    is_plain = isinstance(modules, (ast.Name, ast.Attribute))
-    is_target = isinstance(target, ast.Name) and target.id == function.id
-    return ast.unparse(modules) if is_plain and is_target else ""
-
-
-def _imports_checkpoint(tree: ast.Module) -> bool:
-    return any(
-        isinstance(node, ast.ImportFrom)
-        and node.module == "torch.utils.checkpoint"
-        and any(each.name == "checkpoint" and each.asname is None for each in node.names)
-        for node in tree.body
-    )
-
-
-def _after_first_imports(tree: ast.Module) -> int:
-    """Return the number of lines before which a module has its docstring and first imports."""
-    last = 0
-    for place, node in enumerate(tree.body):
-        is_docstring = not place and isinstance(node, ast.Expr)
-        if not is_docstring and not isinstance(node, (ast.Import, ast.ImportFrom)):
-            break
-        last = lines_of(node)[-1]
-    return last

@@ -16,9 +16,9 @@ from autogradviz.support.fast_dataclass_constructor import maker
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from autogradviz.analysis.places_and_reasons_of_compiled_saves import SavedAt
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.analysis.types import Graph, Region, SourceLocation
-    from autogradviz.analysis.why_compiled_saves import SavedAt
     from autogradviz.event_log import Log
 
 

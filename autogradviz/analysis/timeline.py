@@ -36,7 +36,7 @@ from autogradviz.support.op_names import short_op_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from autogradviz.analysis.device_times_and_copies import DeviceTime
+    from autogradviz.analysis.device_times import DeviceTime
     from autogradviz.analysis.graph import NodeRun
     from autogradviz.analysis.tensor_and_module_tables import ParameterOwners, Tensors
     from autogradviz.analysis.types import Module, Region

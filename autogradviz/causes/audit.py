@@ -23,14 +23,14 @@ from autogradviz.causes.nan_precision_and_unused_results import (
 )
 from autogradviz.causes.order_of_facts import CUT_BEFORE_ERROR, LOST, weight_of_rule
 from autogradviz.causes.parameters_not_optimized_or_registered import find_owners
-from autogradviz.causes.ranges_implied_by_ops import find_impossible_values
 from autogradviz.causes.silent_mistakes_in_losses_and_noise import find_silent_mistakes
 from autogradviz.causes.tensors_kept_after_step import find_kept
+from autogradviz.causes.values_out_of_range import find_impossible_values
 from autogradviz.causes.writes_in_place import find_writes
 from autogradviz.causes.zero_gradients import find_zero_gradients
-from autogradviz.diagnose.evidence.tensor_values import failed_op
+from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.diagnose.finding_text import excerpts, line_text
-from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
+from autogradviz.support.locks_gc_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

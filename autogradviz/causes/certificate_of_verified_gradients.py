@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.diagnose.evidence.evidence import Evidence
-from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import read_fact
+from autogradviz.diagnose.evidence.gradient_facts_that_failed import read_fact
 from autogradviz.events import (
     GradientFactFailed,
     GradientFactsChecked,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis, SourceLocation
-    from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import FailedFact
+    from autogradviz.diagnose.evidence.gradient_facts_that_failed import FailedFact
     from autogradviz.events import FactKind
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.causes.order_of_facts import weight
-from autogradviz.diagnose.evidence.tensor_values import (
+from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
     operand_origins,
     raised_by_pytorch,

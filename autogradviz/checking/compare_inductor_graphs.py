@@ -18,7 +18,7 @@ import torch
 from autogradviz.checking.first_value_missing_from_other_run import OpValues
 from autogradviz.compiled_graphs.user_line_in_stack_text import innermost_user_line
 from autogradviz.event_log.stacks import line_of_file
-from autogradviz.recorder.torch_internals.compilers import (
+from autogradviz.recorder.torch_internals.names_in_compilers import (
     inductor_compiler,
     inductor_config,
     without_autograd_cache,

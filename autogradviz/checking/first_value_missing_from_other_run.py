@@ -22,7 +22,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
-from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.copies_of_op_inputs import tensors_in
 

@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.checking.record_step_and_prove import proofs_of
-from autogradviz.checking.relations.batches_and_parameters import (
-    micro_batches,
-    parameters,
-    samples,
-)
 from autogradviz.checking.relations.compiled_against_eager import compiled
 from autogradviz.checking.relations.derivatives_of_custom_functions import functions
 from autogradviz.checking.relations.gradient_against_differences import derivative
+from autogradviz.checking.relations.parameters_changed_by_step import parameters
 from autogradviz.checking.relations.repeated_step_and_each_gradient import certificate, repeatable
+from autogradviz.checking.relations.samples_and_batch_parts import micro_batches, samples
 from autogradviz.checking.relations.step_against_float64 import precision
 from autogradviz.checking.relations.without_checkpoint_or_hooks import checkpoint, hooks
 from autogradviz.checking.result import NO_GRAPH, RELATIONS, CheckEntry, CheckResult

@@ -22,7 +22,7 @@ from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.distributed_runs import Run
 from autogradviz.render.terminal_text import print_out, render_findings
 from autogradviz.support.import_rich_keep_random_state import Text
-from autogradviz.support.locks_gc_rank_and_stderr import write_stderr
+from autogradviz.support.locks_gc_and_stderr import write_stderr
 
 if TYPE_CHECKING:
     import argparse

@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import (
-    add_output,
-    add_redact,
-    print_written,
-)
+from autogradviz.cli.common_arguments import add_output, add_redact
+from autogradviz.cli.output_files import print_written
 from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.distributed_runs import Run
 from autogradviz.errors import AutogradvizError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import add_output, print_written
+from autogradviz.cli.common_arguments import add_output
+from autogradviz.cli.output_files import print_written
 from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.event_log import save
 from autogradviz.export.import_compile_trace import import_compile_trace

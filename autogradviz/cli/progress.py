@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final
 
 from autogradviz.analysis.formatting import plural
-from autogradviz.support.locks_gc_rank_and_stderr import is_open, write_stderr
+from autogradviz.support.locks_gc_and_stderr import is_open, write_stderr
 
 REFRESH_S: Final = 0.25
 """Shortest time between two updates of the line on a terminal, in seconds."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.cli.call_after_import import ImportHook
-from autogradviz.cli.common_arguments import TraceFile
+from autogradviz.cli.output_files import TraceFile
 from autogradviz.cli.progress import Progress, count_calls
-from autogradviz.cli.run_as_main import has_started, outermost_frame
+from autogradviz.cli.run_as_main import has_started
 from autogradviz.cli.script_function_argument import describe_missing_package
+from autogradviz.cli.traceback_of_program import outermost_frame
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
@@ -21,7 +22,8 @@ from autogradviz.events import BackwardStarted, NodeSeen, OpCalled
 from autogradviz.recording.record_between_callbacks import OpenEndedRecording
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.locks_gc_rank_and_stderr import current_rank, print_line, write_stderr
+from autogradviz.support.locks_gc_and_stderr import print_line, write_stderr
+from autogradviz.support.rank_and_trace_paths import current_rank
 from autogradviz.trace import load
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.cli.run_as_main import Program
     from autogradviz.diagnose import Finding
-    from autogradviz.support.locks_gc_rank_and_stderr import Rank
+    from autogradviz.support.rank_and_trace_paths import Rank
     from autogradviz.trace import Trace
 
 

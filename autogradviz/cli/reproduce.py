@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import add_output, choose_output
+from autogradviz.cli.common_arguments import add_output
+from autogradviz.cli.output_files import choose_output
 from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, SUMMARIES, Command
 from autogradviz.event_log import check_overwrites_own_file
 from autogradviz.reproduce.reproduction import HEAD

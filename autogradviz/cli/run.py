@@ -12,13 +12,9 @@ from autogradviz.cli.common_arguments import (
     step_range,
 )
 from autogradviz.cli.record_program_for_run import ProgramRecording, print_error
-from autogradviz.cli.run_as_main import (
-    install_excepthook,
-    is_success,
-    read_program,
-    run_as_main,
-)
+from autogradviz.cli.run_as_main import is_success, read_program, run_as_main
 from autogradviz.cli.subcommand_and_exit_codes import FAILED, Command, describe_error
+from autogradviz.cli.traceback_of_program import install_excepthook
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
 from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted

@@ -18,7 +18,7 @@ from autogradviz.render.terminal_text import (
     strip_controls,
 )
 from autogradviz.scene.label_text_and_width import block_prefix, merge_numbered_names
-from autogradviz.scene.panel_tables import summarize
+from autogradviz.scene.summary_and_steps import summarize
 from autogradviz.support.import_rich_keep_random_state import Group, Padding, Table, Text
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def _port(text: str) -> int:
 def _watch(options: argparse.Namespace) -> None:
     # Not when another command starts.
     from autogradviz.live.follow_growing_file import FollowedFile
-    from autogradviz.live.live_recording import serve
+    from autogradviz.live.serve_watched_file import serve
 
     path: Path = options.trace
     if path.is_dir():

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
 from autogradviz.analysis.formatting import short_location, source_line
 from autogradviz.analysis.phase_times import measure_phases
-from autogradviz.comparison.gradients import rounding_between
+from autogradviz.comparison.rounding_of_gradients import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, SourceLocation
-    from autogradviz.comparison.gradients import Rounding
     from autogradviz.comparison.result import Difference
+    from autogradviz.comparison.rounding_of_gradients import Rounding
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.analysis.why_compiled_saves import uncompiled_name
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import uncompiled_name
 from autogradviz.comparison.result import Difference
 from autogradviz.compiled_graphs.read_graph_text import is_view
 from autogradviz.events import NodeStarted

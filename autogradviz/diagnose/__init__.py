@@ -16,7 +16,7 @@ from autogradviz.diagnose.places_of_facts import (
 from autogradviz.diagnose.rule import Rule, all_rules
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.errors import AutogradvizWarning
-from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
+from autogradviz.support.locks_gc_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

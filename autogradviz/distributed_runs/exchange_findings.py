@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autogradviz.support.locks_gc_rank_and_stderr import Rank
+    from autogradviz.support.rank_and_trace_paths import Rank
 
 WAIT_S: Final = 3.0
 """Longest wait for the reports of other ranks, in seconds."""

@@ -11,22 +11,22 @@ from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.finding_text import explain, short_location
 from autogradviz.distributed_runs.collective_differences import (
     RankCollectives,
-    RankOps,
-    branch_at_difference,
     find_collective_differences,
-    first_difference,
 )
 from autogradviz.distributed_runs.deciding_branch import (
     find_branch,
     find_branch_not_taken,
     find_loop,
 )
-from autogradviz.distributed_runs.gradient_differences import (
-    find_recompute_differences,
-    find_unused_parameters,
+from autogradviz.distributed_runs.first_different_op import (
+    RankOps,
+    branch_at_difference,
+    first_difference,
 )
+from autogradviz.distributed_runs.parameters_unused_on_a_rank import find_unused_parameters
 from autogradviz.distributed_runs.rank_files import describe_ranks
-from autogradviz.distributed_runs.slow_ranks_and_stages import find_uneven_stages
+from autogradviz.distributed_runs.recomputation_differences import find_recompute_differences
+from autogradviz.distributed_runs.uneven_pipeline_stages import find_uneven_stages
 from autogradviz.distributed_runs.values_contradicting_placements import find_placement_differences
 from autogradviz.event_log import read_kinds
 from autogradviz.events import NormRead, ParameterNormRead, ParameterSeen
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         CollectiveDifference,
     )
     from autogradviz.distributed_runs.rank_files import RankFile
-    from autogradviz.distributed_runs.slow_ranks_and_stages import OddRank
+    from autogradviz.distributed_runs.ranks_unlike_others import OddRank
     from autogradviz.event_log import RankSummary
 
 MOST_DIAGNOSED: Final = 16

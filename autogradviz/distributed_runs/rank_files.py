@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz import event_log
 from autogradviz.errors import NotATraceError
-from autogradviz.support.locks_gc_rank_and_stderr import is_rank_file
+from autogradviz.support.rank_and_trace_paths import is_rank_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

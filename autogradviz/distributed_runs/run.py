@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz import trace as traces
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.comparison.compare_traces import compare
-from autogradviz.distributed_runs.collective_differences import first_difference
 from autogradviz.distributed_runs.export_run import dataset, write_parquet
 from autogradviz.distributed_runs.findings import RunFinding, find_problems
+from autogradviz.distributed_runs.first_different_op import first_difference
 from autogradviz.distributed_runs.gradient_differences import equal_gradients
 from autogradviz.distributed_runs.rank_files import (
     COMPLETE,
@@ -25,7 +25,7 @@ from autogradviz.distributed_runs.rank_files import (
     describe_unreadable,
     find_rank_files,
 )
-from autogradviz.distributed_runs.slow_ranks_and_stages import (
+from autogradviz.distributed_runs.ranks_unlike_others import (
     find_odd_ranks,
     group_ranks,
     other_parameters_without_gradients,
@@ -33,7 +33,7 @@ from autogradviz.distributed_runs.slow_ranks_and_stages import (
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.support.import_rich_keep_random_state import Table, Text
-from autogradviz.support.locks_gc_rank_and_stderr import as_path
+from autogradviz.support.rank_and_trace_paths import as_path
 
 if TYPE_CHECKING:
     import os
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from autogradviz.comparison.result import Comparison
-    from autogradviz.distributed_runs.collective_differences import FirstDifference
+    from autogradviz.distributed_runs.first_different_op import FirstDifference
     from autogradviz.distributed_runs.rank_files import RankFile, UnreadableFile
+    from autogradviz.distributed_runs.ranks_unlike_others import OddRank
     from autogradviz.distributed_runs.scene import RunScene
-    from autogradviz.distributed_runs.slow_ranks_and_stages import OddRank
     from autogradviz.event_log import RankSummary
     from autogradviz.render.distributed_runs import RunWidget
     from autogradviz.trace import Trace

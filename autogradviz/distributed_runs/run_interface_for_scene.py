@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from autogradviz.distributed_runs.findings import RunFinding
     from autogradviz.distributed_runs.rank_files import RankFile, UnreadableFile
-    from autogradviz.distributed_runs.slow_ranks_and_stages import OddRank
+    from autogradviz.distributed_runs.ranks_unlike_others import OddRank
     from autogradviz.event_log import RankSummary
     from autogradviz.trace import Trace
 

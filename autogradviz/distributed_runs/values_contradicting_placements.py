@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.evidence.evidence import Evidence
-from autogradviz.diagnose.evidence.tensor_values import is_reduced, uses
+from autogradviz.diagnose.evidence.uses_of_partial_values import is_reduced, uses
 from autogradviz.diagnose.finding_text import explain
 from autogradviz.event_log import read_kinds
 from autogradviz.events import (

@@ -22,7 +22,7 @@ does with its first array, is avoided during a step: arrays are built from buffe
 
 Reading a trace creates hundreds of thousands of frozen records.
 ``support/fast_dataclass_constructor.py`` fills them before they are frozen, and
-``support/locks_gc_rank_and_stderr.py`` pauses the garbage collector meanwhile. A picture of the
+``support/locks_gc_and_stderr.py`` pauses the garbage collector meanwhile. A picture of the
 graph does not build the panels. Groups with equal links are arranged once. In a compressed payload,
 columns of ascending numbers hold differences (``scene/payload.py``).
 """

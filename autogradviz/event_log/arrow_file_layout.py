@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from autogradviz.event_log.arrow_arrays import Table, null_arrays
+from autogradviz.event_log.arrow_message_sizes import Table, null_arrays
 from autogradviz.event_log.encode_arrow_stream import FORMAT_VERSION, Encoder, described_schema
 from autogradviz.event_log.rows_to_arrow import complete, find_runs, to_columns
 from autogradviz.events import field_names

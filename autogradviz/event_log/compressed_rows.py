@@ -1,7 +1,7 @@
 """Compressed rows of a long recording, marshalled kind by kind, at a twentieth of their size.
 
 They exist only in the process that records: saving converts them to the Arrow columns of a file
-(``decode_file_batches.py``). Marshalling takes a fifth of the time of Arrow.
+(``rows_to_arrow.py``). Marshalling takes a fifth of the time of Arrow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from autogradviz.event_log.rows_to_arrow import Run, schema, to_batch, to_columns
 from autogradviz.events import EVENT_TYPES, field_names
-from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
+from autogradviz.support.locks_gc_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

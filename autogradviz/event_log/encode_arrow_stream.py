@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 
 from autogradviz._version import __version__
-from autogradviz.event_log.arrow_arrays import read_messages
+from autogradviz.event_log.arrow_message_sizes import read_messages
 from autogradviz.event_log.rows_to_arrow import schema, to_batch
 from autogradviz.events import EVENT_TYPES, Event
 

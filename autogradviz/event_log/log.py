@@ -20,13 +20,13 @@ from autogradviz.errors import RecordingStateError
 from autogradviz.event_log.compressed_rows import CompressedRows
 from autogradviz.event_log.uncompressed_rows import Rows, in_rows, joined, total
 from autogradviz.events import EVENT_TYPES, Event, field_names
+from autogradviz.support.escape_surrogates import escape_surrogates
 from autogradviz.support.fast_dataclass_constructor import maker
-from autogradviz.support.locks_gc_rank_and_stderr import (
+from autogradviz.support.locks_gc_and_stderr import (
     collector_paused,
     collector_waiting,
     new_lock,
 )
-from autogradviz.support.source_lines_and_libraries import escape_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

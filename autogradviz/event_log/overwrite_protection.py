@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.errors import OutputExistsError
-from autogradviz.support.locks_gc_rank_and_stderr import is_rank_file
+from autogradviz.support.rank_and_trace_paths import is_rank_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from autogradviz.errors import AutogradvizError
 from autogradviz.event_log.read_some_kinds_of_events import read_summary
-from autogradviz.support.locks_gc_rank_and_stderr import last_steps_path, launched_ns
+from autogradviz.support.rank_and_trace_paths import last_steps_path, launched_ns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autogradviz.support.locks_gc_rank_and_stderr import Rank
+    from autogradviz.support.rank_and_trace_paths import Rank
 
 
 def path_of_rank(folder: Path, rank: Rank) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.event_log.arrow_arrays import read_messages
 from autogradviz.event_log.arrow_file_layout import open_stream
+from autogradviz.event_log.arrow_message_sizes import read_messages
 from autogradviz.event_log.log import Log
 from autogradviz.event_log.rank_summary import SUMMARIZED, RankSummary, read_footer, summarize
 from autogradviz.event_log.rows_to_arrow import find_runs, to_rows

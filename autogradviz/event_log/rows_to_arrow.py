@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from autogradviz.event_log.arrow_arrays import make_array
 from autogradviz.events import EVENT_TYPES, Event, field_names
-from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
+from autogradviz.support.locks_gc_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -17,8 +17,9 @@ import pyarrow as pa
 from autogradviz._version import __version__
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import arrow_file_layout
-from autogradviz.event_log.arrow_arrays import import_pandas, read_messages
+from autogradviz.event_log.arrow_arrays import import_pandas
 from autogradviz.event_log.arrow_file_layout import Batch, read_batches
+from autogradviz.event_log.arrow_message_sizes import read_messages
 from autogradviz.event_log.encode_arrow_stream import FORMAT, FORMAT_VERSION, to_batches
 from autogradviz.event_log.log import Log, Segments
 from autogradviz.event_log.overwrite_protection import (
@@ -32,7 +33,7 @@ from autogradviz.event_log.rows_to_arrow import schema
 from autogradviz.event_log.step_totals import step_totals
 from autogradviz.event_log.uncompressed_rows import Rows
 from autogradviz.events import EVENT_TYPES, Event, RankSeen, RecordingEnded, field_names
-from autogradviz.support.locks_gc_rank_and_stderr import as_path
+from autogradviz.support.rank_and_trace_paths import as_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

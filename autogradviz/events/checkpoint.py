@@ -1,16 +1,15 @@
-"""Checkpoint regions, recomputations, and pairs of saved-tensor hooks."""
+"""Checkpoint regions and recomputations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from autogradviz.events.base import Event, PackedBy
+from autogradviz.events.base import Event
 from autogradviz.events.field_types import (
     BackwardId,
     CallId,
     ExecGroupId,
-    HookPairId,
     ModuleId,
     NodeId,
     OpSeq,
@@ -121,32 +120,3 @@ class OpServed(Event):
     region_id: RegionId | None
     recompute_id: RecomputeId | None
     op_seq: OpSeq | None  # the op of the forward whose output is used
-
-
-@event()
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HooksEntered(Event):
-    """A pair of saved-tensor hooks became the innermost pair of its thread.
-
-    The pairs of checkpoint itself are recorded as regions and recomputations instead.
-    """
-
-    pair_id: HookPairId
-    packed_by: PackedBy  # "offload", "allow_mutation", "user"
-    function: str  # the pack hook, "compress"; "save_on_cpu" and the like for PyTorch's own pairs
-
-
-@event()
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HooksLeft(Event):
-    """A pair of saved-tensor hooks was popped; the tensors that it packed stay packed."""
-
-    pair_id: HookPairId
-
-
-@event()
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HooksDisabled(Event):
-    """Saved-tensor hooks were disabled; pushing a pair now raises with ``message``."""
-
-    message: str

@@ -15,7 +15,7 @@ from autogradviz.experiments.repeatable_step import NotApplicableError, dense, l
 from autogradviz.experiments.replace_statement import NotUndoneError
 from autogradviz.recorder.torch_internals.patches import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
-from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.verify.compare_gradients import relative_error
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.recorder.torch_internals.private_api import preserve_version_counter
-from autogradviz.recorder.torch_internals.wrapper_tensors import (
+from autogradviz.recorder.torch_internals.unreadable_tensors import (
     FREED,
     dispatches,
     why_unreadable,

@@ -17,7 +17,7 @@ from autogradviz.errors import StepWithoutLossError
 from autogradviz.experiments.program_state import ProgramState
 from autogradviz.recorder.torch_internals.patches import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
-from autogradviz.recorder.torch_internals.wrapper_tensors import why_without_values
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_without_values
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, relative_error
 
 if TYPE_CHECKING:

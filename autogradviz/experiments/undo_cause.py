@@ -23,7 +23,7 @@ from autogradviz.experiments.replace_statement import TracedLine, left_out
 from autogradviz.recorder.debugger_stops.saved_tensors_at_breakpoint import storage_address
 from autogradviz.recorder.torch_internals.patches import patched, patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
-from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.user_code_frames import is_torch_code
 from autogradviz.support.source_lines_and_libraries import with_callers
 

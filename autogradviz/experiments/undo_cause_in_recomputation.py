@@ -19,7 +19,7 @@ from autogradviz.experiments.checkpoint_regions import followed, uncheckpointed
 from autogradviz.experiments.program_state import RandomState
 from autogradviz.experiments.replace_statement import NotUndoneError
 from autogradviz.experiments.undo_cause import Rewritten, Undo, call_of, needs_gradient, tensors_of
-from autogradviz.recorder.torch_internals.wrapper_tensors import why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from autogradviz.causes import find_problems
 from autogradviz.render.svg.finding_story import no_story, render_story
 from autogradviz.scene import build_scene
 from autogradviz.scene.audit_and_why_tables import with_causes
-from autogradviz.support.source_lines_and_libraries import escape_surrogates
+from autogradviz.support.escape_surrogates import escape_surrogates
 
 if TYPE_CHECKING:
     from pathlib import Path

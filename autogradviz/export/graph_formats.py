@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from autogradviz.render.graphviz import to_dot
 from autogradviz.scene import build_scene
-from autogradviz.support.source_lines_and_libraries import escape_surrogates
+from autogradviz.support.escape_surrogates import escape_surrogates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pyarrow.parquet
 
 from autogradviz.event_log import batches, described_schema
 from autogradviz.events import EVENT_TYPES, field_names
-from autogradviz.support.source_lines_and_libraries import escape_surrogates
+from autogradviz.support.escape_surrogates import escape_surrogates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autogradviz.errors import MissingExtraError
-from autogradviz.support.source_lines_and_libraries import escape_surrogates
+from autogradviz.support.escape_surrogates import escape_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

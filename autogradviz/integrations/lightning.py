@@ -12,7 +12,7 @@ from autogradviz.recording.break_on_argument import read_conditions
 from autogradviz.recording.record_between_callbacks import OpenEndedRecording, describe_saved
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.locks_gc_rank_and_stderr import print_line
+from autogradviz.support.locks_gc_and_stderr import print_line
 
 if TYPE_CHECKING:
     import os

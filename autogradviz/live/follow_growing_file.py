@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.errors import NotATraceError
-from autogradviz.event_log.arrow_arrays import OversizedError, read_messages
 from autogradviz.event_log.arrow_file_layout import Batch, begin_size, read_batches
+from autogradviz.event_log.arrow_message_sizes import OversizedError, read_messages
 from autogradviz.event_log.trace_file import UNREADABLE, check_head
 
 if TYPE_CHECKING:

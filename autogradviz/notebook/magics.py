@@ -19,7 +19,7 @@ from autogradviz.recording.record_between_callbacks import OpenEndedRecording
 from autogradviz.recording.record_context_manager import check_model, record
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.locks_gc_rank_and_stderr import print_line
+from autogradviz.support.locks_gc_and_stderr import print_line
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     TorchDispatchMode,
     tree_map,
 )
-from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensors, is_fake
+from autogradviz.recorder.torch_internals.unreadable_tensors import inner_tensors, is_fake
 from autogradviz.support.op_names import short_op_name
 from autogradviz.support.source_lines_and_libraries import with_callers
 

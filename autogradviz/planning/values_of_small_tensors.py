@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autogradviz.analysis.align_ops import is_allocation
-from autogradviz.recorder.ops.op_arguments import signature_of
+from autogradviz.recorder.ops.op_signatures import signature_of
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchDispatch,
     DisableTorchFunction,
     tree_leaves,
     tree_map,
 )
-from autogradviz.recorder.torch_internals.wrapper_tensors import FakeTensor, why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import FakeTensor, why_unreadable
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ A tensor that a node saves takes this way to a row of ``TensorSaved``:
 
 - Python: ``hook_points.py`` wraps the call of the engine (``backward/backward_calls.py``); it walks
   the graph (``python_engine/graph_walk.py``), which reads the slots of each new node
-  (``python_engine/node_saved_tensors.py``) and appends the row.
-- C++: the same call reaches ``native/nodes_and_runs.py``, which calls ``walk`` in
+  (``python_engine/saved_tensors.py``) and appends the row.
+- C++: the same call reaches ``native/access_cpp_tables.py``, which calls ``walk`` in
   ``native/graph.h``; the slots are read from the node's memory there, and the row is written to a
   buffer (``native/event_buffer.h``), which is decoded when the log is read
-  (``native/undecoded_rows.py``).
+  (``native/access_cpp_tables.py``).
 
-A tensor that a pair of hooks packs goes through ``saved_tensors/hook_wrappers.py`` in both engines;
+A tensor that a pair of hooks packs goes through ``saved_tensors/hooks.py`` in both engines;
 with the native one those of checkpoint go through ``native/checkpoint_hooks.h``.
 
 NOTE [ Ids ]
@@ -45,13 +45,14 @@ if TYPE_CHECKING:
 
     from autogradviz.event_log.log import EngineSegment
     from autogradviz.events import Event, PackedBy
-    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable, EngineCall
+    from autogradviz.recorder.backward.backward_calls import EngineCall
+    from autogradviz.recorder.backward.custom_function_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
     from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.event_writer import EventSequence
     from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer
     from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable

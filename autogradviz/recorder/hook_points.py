@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ErrorRaised
-from autogradviz.recorder.backward.backward_calls import (
-    BackwardTable,
+from autogradviz.recorder.backward.backward_calls import BackwardTable, observe_backward
+from autogradviz.recorder.backward.custom_function_calls import (
     CustomFunctionTable,
-    observe_backward,
     observe_custom_functions,
 )
 from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
@@ -30,11 +29,7 @@ from autogradviz.recorder.checkpoint.reentrant_regions import ReentrantRegions, 
 from autogradviz.recorder.checkpoint.selective_checkpoint import observe_policies
 from autogradviz.recorder.checkpoint.state_diff import StateTable, observe_attributes
 from autogradviz.recorder.compile.install_compiler_hooks import CompilerObserver
-from autogradviz.recorder.device_times import DeviceTimes, device_type, observe_stream_order
-from autogradviz.recorder.dtensors_and_sharded_parameters import (
-    observe_placements,
-    observe_sharded_parameters,
-)
+from autogradviz.recorder.device_times import DeviceTimes, device_type
 from autogradviz.recorder.leaf_tensors_and_versions import (
     LeafTable,
     observe_increments,
@@ -43,24 +38,28 @@ from autogradviz.recorder.leaf_tensors_and_versions import (
     observe_restored_versions,
 )
 from autogradviz.recorder.modes_and_transforms import observe_modes, observe_transforms
-from autogradviz.recorder.module_calls import ModuleTable, observe_modules
+from autogradviz.recorder.module_names_and_calls import ModuleTable, observe_modules
+from autogradviz.recorder.observe_placements import observe_placements
+from autogradviz.recorder.observe_sharded_parameters import observe_sharded_parameters
 from autogradviz.recorder.out_of_memory.failed_allocations import (
     AllocationFailures,
-    LiveMemory,
     observe_allocation_failures,
 )
+from autogradviz.recorder.out_of_memory.live_memory import LiveMemory
 from autogradviz.recorder.owners.find_owners import HeldGraphs
 from autogradviz.recorder.owners.memory_holders import MemoryHolders
 from autogradviz.recorder.owners.tensors_alive_at_step_ends import TensorsAliveAtStepEnds
 from autogradviz.recorder.raised_errors import describe, explained_error
+from autogradviz.recorder.saved_tensors.addresses_of_saved_storages import AddressTable
 from autogradviz.recorder.saved_tensors.hooks import (
     HookPairTable,
     HookTracer,
     observe_disabled_hooks,
     observe_hook_pairs,
 )
-from autogradviz.recorder.saved_tensors.registry_of_saves import AddressTable, SaveTable
-from autogradviz.recorder.torch_internals.compilers import skip_recorder_frames
+from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
+from autogradviz.recorder.stream_order import observe_stream_order
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_recorder_frames
 from autogradviz.recorder.torch_internals.patches import (
     forget_fake_tensor,
     released_before_swap,
@@ -70,7 +69,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     RecomputationHook,
 )
-from autogradviz.recorder.verify.verify_gradients import observe_functions
+from autogradviz.recorder.verify.verify_each_node_as_it_runs import observe_functions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from autogradviz.events import NO_ID, RequiresGradChanged, StorageResized, VersionBumped
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched, patched_tensor_method
 from autogradviz.recorder.torch_internals.private_api import (
     C,

@@ -10,7 +10,7 @@ import torch
 from torch.autograd.grad_mode import enable_grad, inference_mode, set_grad_enabled
 
 from autogradviz.events import ModeChanged
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import FUNCTION_TRANSFORMS
 

@@ -28,14 +28,14 @@ from autogradviz.recorder.torch_internals.distributed import (
     rebuilt_buckets,
 )
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.locks_gc_rank_and_stderr import current_rank
+from autogradviz.support.rank_and_trace_paths import current_rank
 
 if TYPE_CHECKING:
     import weakref
 
     from torch.nn.parallel import DistributedDataParallel
 
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.session import Session
 
 

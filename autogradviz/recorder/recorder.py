@@ -37,8 +37,8 @@ from autogradviz.recorder.torch_internals.wrapper_tensors import (
     NO_OPS_WITH_LAZY,
     has_lazy_backend,
 )
-from autogradviz.recorder.verify.verify_gradients import Verifier
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.recorder.verify.verify_each_node_as_it_runs import Verifier
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.events import Event
     from autogradviz.recorder.recorder_failures import Failures
-    from autogradviz.recorder.retention.retention_policies import RetentionPolicy
+    from autogradviz.recorder.retention.retention_policy_and_saves_by_step import RetentionPolicy
     from autogradviz.recording_options import RecordingOptions
 
 _lock: Final = new_lock()

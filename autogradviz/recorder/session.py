@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from autogradviz.event_log import Log
 from autogradviz.events import NO_ID, RecorderFailed, RecorderLimited
 from autogradviz.recorder.recorder_failures import Failures
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
-from autogradviz.recorder.torch_internals.modes import is_compiling, is_under_tracing_mode
+from autogradviz.recorder.source_around_lines import SourceReader
+from autogradviz.recorder.torch_internals.is_compiling import is_compiling, is_under_tracing_mode
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patches import hide_from_compiler
-from autogradviz.recorder.torch_internals.wrapper_tensors import LIMITS, is_fake, unread_kind
-from autogradviz.recorder.user_code_frames import SourceReader
+from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, is_fake, unread_kind
 from autogradviz.support.defer_signals import signal_behind
 
 if TYPE_CHECKING:

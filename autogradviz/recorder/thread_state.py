@@ -14,7 +14,7 @@ that are not below the innermost engine call on this thread.
 Each thread has its own state
 (``recorder/thread_state.py``), created on first access; event numbers are shared. A forked child
 closes its copy of the file, removes the hook points and records nothing; locks that other threads
-held at the fork are free there (``support/locks_gc_rank_and_stderr.py``). Signals are deferred
+held at the fork are free there (``support/locks_gc_and_stderr.py``). Signals are deferred
 while the recorder starts and stops (``support/defer_signals.py``).
 """
 
@@ -26,9 +26,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
-from autogradviz.recorder.torch_internals.modes import is_compiling
+from autogradviz.recorder.torch_internals.is_compiling import is_compiling
 from autogradviz.recorder.torch_internals.private_api import current_graph_task_id, get_sequence_nr
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from autogradviz.recording.record_between_callbacks import OpenEndedRecording, d
 from autogradviz.recording.record_context_manager import check_model
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.render.terminal_text import as_text, render_findings
-from autogradviz.support.locks_gc_rank_and_stderr import print_line
+from autogradviz.support.locks_gc_and_stderr import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

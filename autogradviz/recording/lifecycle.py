@@ -12,12 +12,8 @@ from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.event_log.log import LogSource
 from autogradviz.recording.interruption_watch import InterruptionWatch, LastStepsFile
 from autogradviz.support.defer_signals import uninterrupted
-from autogradviz.support.locks_gc_rank_and_stderr import (
-    current_rank,
-    is_folder_path,
-    print_line,
-    trace_path,
-)
+from autogradviz.support.locks_gc_and_stderr import print_line
+from autogradviz.support.rank_and_trace_paths import current_rank, is_folder_path, trace_path
 from autogradviz.trace import Trace
 
 if TYPE_CHECKING:
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
     from autogradviz.recorder import Recorder
     from autogradviz.recorder.recorder_failures import Failures
     from autogradviz.recording_options import RecordingOptions
-    from autogradviz.support.locks_gc_rank_and_stderr import PathLike
+    from autogradviz.support.rank_and_trace_paths import PathLike
 
 
 class OuterRecording(Protocol):
@@ -265,7 +261,7 @@ class Recording:
 
         If writing fails, the error is reported with the recorder's own failures.
         """
-        from autogradviz.recorder.retention.retention_policies import (
+        from autogradviz.recorder.retention.watch_losses_and_gradients import (
             has_bad_loss,
             warn_of_loss,
         )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import save_new
 from autogradviz.recording.lifecycle import Recording, set_outer_recording
-from autogradviz.support.locks_gc_rank_and_stderr import current_rank, print_line
+from autogradviz.support.locks_gc_and_stderr import print_line
+from autogradviz.support.rank_and_trace_paths import current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import plural, short_path
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
-from autogradviz.render.svg.primitives import LIGHT, mix
+from autogradviz.render.svg.themes_and_primitives import LIGHT, mix
 from autogradviz.scene.label_text_and_width import saved_tensor_label
 
 if TYPE_CHECKING:

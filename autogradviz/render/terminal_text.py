@@ -13,7 +13,7 @@ from autogradviz.analysis.formatting import format_bytes, format_duration, plura
 from autogradviz.diagnose.finding import finding_lines
 from autogradviz.diagnose.finding_text import CONTROLS
 from autogradviz.support.import_rich_keep_random_state import Console, Group, Segment, Table, Text
-from autogradviz.support.locks_gc_rank_and_stderr import write_stderr
+from autogradviz.support.locks_gc_and_stderr import write_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ import anywidget
 import traitlets
 
 from autogradviz.render.html_pages import compress_module, read_script, read_style
-from autogradviz.scene.graph_of_groups import find_group, find_item
+from autogradviz.scene.find_item_in_scene import find_group, find_item
 from autogradviz.scene.payload import pack
 
 if TYPE_CHECKING:

@@ -1,19 +1,17 @@
-"""Groups of the scene: layout, size and state, and the set of initially open groups."""
+"""Groups of the scene: their names, sizes and states."""
 
 from __future__ import annotations
 
-import heapq
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.scene.graph_of_groups import SECTIONS, OpenedParts
+from autogradviz.scene.choose_open_groups import find_open, open_dominating, open_parts
+from autogradviz.scene.group_tree_components_and_cycles import SECTIONS, OpenedParts
 from autogradviz.scene.label_text_and_width import elide, last_part, range_label, text_width
-from autogradviz.scene.layout.group_sizes_and_main_column import GroupGeometry, measure
 from autogradviz.scene.loop_names import find_loop
-from autogradviz.scene.node_boxes import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
+from autogradviz.scene.node_boxes_and_badges import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.schema import SceneGroup, SceneNode
 from autogradviz.scene.variable_names_of_storages import assigned_name
 from autogradviz.support.fast_dataclass_constructor import maker
@@ -24,28 +22,12 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.saved_memory import SavedBytes
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.graph_of_groups import GroupTree
+    from autogradviz.scene.group_tree_components_and_cycles import GroupTree
     from autogradviz.scene.layout.edge_tracks import GroupLayout
     from autogradviz.scene.layout.group_sizes_and_main_column import FlatGroup
     from autogradviz.scene.schema import CellKind, RunState
 
 _make_group = maker(SceneGroup)
-
-MAX_WIDTH: Final = 960.0
-MAX_HEIGHT: Final = 720.0
-"""Size of the first picture in pixels, which a notebook cell shows with readable text."""
-
-MAX_HEIGHT_OF_RUN: Final = 860.0
-"""The same for a picture with the representative block of a run, which says the most."""
-
-MAX_WIDTH_OF_REGION: Final = 1_250.0
-"""The same for a picture with an opened compiled region, whose columns are lines, or with the only
-group that is open."""
-
-MAX_ADDED: Final = 40
-"""Groups with more boxes are not opened initially."""
-
-MAX_TRIES: Final = 60
 
 MAX_LABEL: Final = 40
 
@@ -99,11 +81,11 @@ def build_groups(
         closed = [
             _with_picture(group, flat, pictures) for group, flat in zip(closed, groups, strict=True)
         ]
-    found = _open_parts(closed, groups, opened)
+    found = open_parts(closed, groups, opened)
     if depth is not None or not opened.apart:
-        found |= _find_open(groups, closed, nodes, depth)
+        found |= find_open(groups, closed, nodes, depth)
     for node in dominating:
-        found |= _open_dominating(groups, closed, nodes, found, node)
+        found |= open_dominating(groups, closed, nodes, found, node)
     return tuple(
         replace(group, open=True) if index in found else group for index, group in enumerate(closed)
     )
@@ -360,140 +342,3 @@ def header_note(group: SceneGroup) -> str:
     elif group.checkpointed:
         words.append("checkpoint region")
     return " · ".join(word for word in words if word)
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawing:
-    """The parts of a scene that determine its size."""
-
-    groups: Sequence[SceneGroup]
-    nodes: Sequence[SceneNode]
-
-
-def _find_open(
-    flat: list[FlatGroup], groups: list[SceneGroup], nodes: list[SceneNode], depth: int | None
-) -> set[int]:
-    """Return the groups that are initially open.
-
-    Groups with an error are open. Then groups are opened while the picture keeps its size: runs
-    of blocks first, each with its first block as the representative of all, then other groups,
-    the largest first. Siblings whose names differ only in numbers are opened together.
-    """
-    if depth is not None:
-        return {
-            i
-            for i, group in enumerate(flat)
-            if (group.module_depth < depth and groups[i].kind != "compiled") or not i
-        }
-    opened = {0}
-    opened |= {
-        i
-        for i, group in enumerate(flat)
-        if group.tree.count == 1 and any(nodes[node].error for node in group.nodes)
-        if group.tree.kind != "compiled"
-    }
-    drawing = _Drawing(groups, nodes)
-    width, height = _size(drawing, opened)
-    if height > MAX_HEIGHT:
-        return opened
-    waiting: list[tuple[bool, int, tuple[int, ...]]] = []
-    for i in sorted(opened):
-        _push_siblings(waiting, flat, groups, i, opened)
-    if any(node.error for node in nodes):  # the failing block represents the others
-        waiting = [each for each in waiting if each[0]]
-        heapq.heapify(waiting)
-    tries = MAX_TRIES
-    widest = max(MAX_WIDTH, 1.1 * width)
-    while waiting and (tries := tries - 1):
-        chosen = set(heapq.heappop(waiting)[2])
-        if any(len(flat[i].tree.nodes) + len(flat[i].children) > MAX_ADDED for i in chosen):
-            continue
-        firsts = {flat[i].children[0] for i in chosen if flat[i].tree.count > 1}
-        graphs = [i for i in sorted(chosen) if flat[i].tree.kind in SECTIONS]
-        chosen |= firsts
-        now_wide, now_high = _size(drawing, opened | chosen)
-        highest = MAX_HEIGHT_OF_RUN if firsts else MAX_HEIGHT
-        # A closed model says nothing: it may be wider, as with several embeddings side by side.
-        limit = max(widest, MAX_WIDTH_OF_REGION) if opened == {0} else widest
-        if now_wide <= limit and now_high <= highest:
-            opened |= chosen
-            widest = limit
-            for i in sorted(chosen):
-                _push_siblings(waiting, flat, groups, i, opened)
-        elif len(graphs) > 1:  # too many: the first one
-            heapq.heappush(waiting, (False, 0, (graphs[0],)))
-    return opened if len(opened) > 1 else opened | _only_group(flat)
-
-
-def _only_group(flat: list[FlatGroup]) -> set[int]:
-    """Return the group that is all there is, with its first block: one closed box says nothing.
-
-    A picture that is too large for a notebook cell shows its top.
-    """
-    root = flat[0]
-    found: set[int] = set()
-    while (not root.tree.nodes and len(root.children) == 1) or root.tree.count > 1:
-        child = root.children[0]
-        root = flat[child]
-        boxes = len(root.tree.nodes) + len(root.children)
-        if root.tree.kind == "compiled" or (boxes > MAX_ADDED and root.tree.count == 1):
-            return set()
-        found.add(child)
-    return found
-
-
-def _open_dominating(
-    flat: list[FlatGroup],
-    groups: list[SceneGroup],
-    nodes: list[SceneNode],
-    opened: set[int],
-    dominating: int,
-) -> set[int]:
-    """Return the group of a compiled region and those around it, if the picture stays readable."""
-    parts = OpenedParts((), frozenset({dominating}), frozenset())
-    found = _open_parts(groups, flat, parts)
-    width, height = _size(_Drawing(groups, nodes), opened | found)
-    return found if width <= MAX_WIDTH_OF_REGION and height <= MAX_HEIGHT_OF_RUN else set()
-
-
-def _open_parts(groups: list[SceneGroup], flat: list[FlatGroup], opened: OpenedParts) -> set[int]:
-    """Return the groups of modules and of compiled regions, and the groups around them."""
-    found = {0}
-    for group in groups:
-        if group.kind == "compiled":
-            chosen = flat[group.index].nodes[0] in opened.compiled_nodes
-        else:
-            chosen = group.path in opened.modules and group.repeat == 1
-        at = group.index if chosen else 0
-        while at > 0:
-            found.add(at)
-            at = groups[at].parent
-    return found
-
-
-def _size(drawing: _Drawing, opened: set[int]) -> tuple[float, float]:
-    geometries: dict[int, GroupGeometry] = {}
-    measure(drawing, 0, opened, geometries)
-    return geometries[0].width, geometries[0].height
-
-
-def _push_siblings(
-    waiting: list[tuple[bool, int, tuple[int, ...]]],
-    flat: list[FlatGroup],
-    groups: list[SceneGroup],
-    index: int,
-    opened: set[int],
-) -> None:
-    """Add the closed groups in a group that may be opened: of a run, only the first block."""
-    children, is_run = flat[index].children, flat[index].tree.count > 1
-    alike: dict[tuple[str, str, bool], list[int]] = {}
-    for child in children[:1] if is_run else children:
-        tree = flat[child].tree
-        if child not in opened and tree.kind != "compiled":
-            group = groups[child]
-            type_name = "" if tree.kind in SECTIONS else group.type_name
-            key = re.sub(r"\d+", "#", group.label), type_name, group.repeat > 1
-            alike.setdefault(key, []).append(child)
-    for (_, _, repeated), siblings in alike.items():
-        size = sum(len(flat[i].nodes) for i in siblings)
-        heapq.heappush(waiting, (not repeated, -size, tuple(siblings)))

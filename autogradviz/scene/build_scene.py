@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.idle_time import find_idle
-from autogradviz.scene import panel_tables as panels
+from autogradviz.scene import region_and_recomputation_tables, summary_and_steps
+from autogradviz.scene import tables_of_findings_timeline_memory_and_lines as panels
 from autogradviz.scene.build_groups import build_groups
 from autogradviz.scene.call_tree import CallTree, build_call_times
 from autogradviz.scene.compiled.tables import (
@@ -20,8 +21,8 @@ from autogradviz.scene.compiled.tables import (
 from autogradviz.scene.detached_tensors import build_detaches
 from autogradviz.scene.finding_stories import find_blamed
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
-from autogradviz.scene.graph_of_groups import find_opened
 from autogradviz.scene.group_modules_and_repeats import group_nodes
+from autogradviz.scene.group_tree_components_and_cycles import find_opened
 from autogradviz.scene.layout.group_sizes_and_main_column import (
     find_alone,
     find_node_places,
@@ -30,16 +31,16 @@ from autogradviz.scene.layout.group_sizes_and_main_column import (
 )
 from autogradviz.scene.lifelines_of_storages import build_storages
 from autogradviz.scene.memory_prediction_tables import build_prediction_tables
-from autogradviz.scene.node_boxes import KINDS, NodeBuilder
-from autogradviz.scene.panel_tables import build_steps, steps_of_nodes
+from autogradviz.scene.node_boxes_and_badges import KINDS, NodeBuilder
 from autogradviz.scene.saved_memory_fold import build_fold
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.sentences_about_recording import build_facts
 from autogradviz.scene.storages_of_memory_view import build_counted_storages
+from autogradviz.scene.summary_and_steps import build_steps, steps_of_nodes
 from autogradviz.scene.unused_parameters import build_unused_parameters
 from autogradviz.scene.why_slots_are_saved import build_slot_reasons
 from autogradviz.support.fast_dataclass_constructor import maker
-from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
+from autogradviz.support.locks_gc_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -121,7 +122,7 @@ def build_scene(
         only={region_of[node] for node in drawn} if graph_only else None,
     )
     scene = Scene(
-        summary=panels.summarize(analysis, title),
+        summary=summary_and_steps.summarize(analysis, title),
         groups=build_groups(
             groups,
             layouts,
@@ -160,8 +161,8 @@ def build_scene(
         call_times=times,
         unused_parameters=unused,
         facts=build_facts(analysis, unused, blamed),
-        regions=panels.build_regions(analysis),
-        diffs=panels.build_diffs(analysis.regions),
+        regions=region_and_recomputation_tables.build_regions(analysis),
+        diffs=region_and_recomputation_tables.build_diffs(analysis.regions),
         spans=spans,
         memory=panels.build_memory(analysis.memory),
         memory_without_checkpoints=panels.build_memory(analysis.memory_without_checkpoints),
@@ -175,8 +176,8 @@ def build_scene(
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
         **build_prediction_tables(analysis),
-        changes=panels.build_changes(analysis),
-        saved_diffs=panels.build_saved_diffs(analysis),
+        changes=region_and_recomputation_tables.build_changes(analysis),
+        saved_diffs=region_and_recomputation_tables.build_saved_diffs(analysis),
     )
 
 

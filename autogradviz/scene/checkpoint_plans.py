@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.fit_memory_budget import called_at, checkpointed, like_modules
+from autogradviz.analysis.fit_memory_budget import like_modules
 from autogradviz.analysis.formatting import source_line
+from autogradviz.analysis.patch_that_checkpoints_modules import called_at, checkpointed
 from autogradviz.scene.schema import SceneBudgetPlan
 
 if TYPE_CHECKING:

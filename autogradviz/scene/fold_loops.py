@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.scene.graph_of_groups import SECTIONS, GroupTree
+from autogradviz.scene.group_tree_components_and_cycles import SECTIONS, GroupTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.fold_loops import fold_loops
-from autogradviz.scene.graph_of_groups import (
+from autogradviz.scene.group_tree_components_and_cycles import (
     SECTIONS,
     GroupTree,
     Part,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.types import Region
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.graph_of_groups import GraphPlace
+    from autogradviz.scene.group_tree_components_and_cycles import GraphPlace
 
 MIN_RUN: Final = 2
 MIN_BLOCK_NODES: Final = 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
 from autogradviz.scene.label_text_and_width import tensor_shape_text
-from autogradviz.scene.node_boxes import kind_of_slot
+from autogradviz.scene.node_boxes_and_badges import kind_of_slot
 from autogradviz.scene.schema import SceneStorage, SceneStorageEvent
 from autogradviz.scene.variable_names_of_storages import name_storages
 from autogradviz.support.fast_dataclass_constructor import maker

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node, SourceLocation
-    from autogradviz.scene.graph_of_groups import GroupTree
+    from autogradviz.scene.group_tree_components_and_cycles import GroupTree
 
 _LOOP = re.compile(r"(?:async )?(?:for|while)\b")
 _OUTSIDE = re.compile(r"(?:async )?(?:def|class)\b")

@@ -38,7 +38,7 @@ from operator import attrgetter, ne, sub
 from typing import TYPE_CHECKING, Any, Final, Literal, get_origin, get_type_hints
 
 from autogradviz.scene import schema
-from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
+from autogradviz.support.locks_gc_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -30,7 +30,7 @@ from autogradviz.analysis.formatting import (
 from autogradviz.analysis.idle_time import busy_time
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import RegionRan
-from autogradviz.scene.node_boxes import TITLES, kind_of_slot
+from autogradviz.scene.node_boxes_and_badges import TITLES, kind_of_slot
 from autogradviz.scene.schema import SceneFold, SceneRibbon
 from autogradviz.scene.variable_names_of_storages import name_storages
 from autogradviz.support.fast_dataclass_constructor import maker

@@ -495,7 +495,7 @@ class SceneRibbon:
     """
 
     fold: int  # index into folds
-    kind: str  # "activation"; ``saved_tensor_kinds.py`` has them
+    kind: str  # "activation"; ``node_boxes_and_badges.py`` has them
     label: str  # "Gelu input"
     name: str  # of the variable, "" if unknown
     block: str  # "h.0"

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
+from autogradviz.support.locks_gc_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,11 +144,3 @@ def is_installed(filename: str) -> bool:
     """Return whether a file is in a folder of installed packages; the demo counts as the user's."""
     path = path_in_packages(filename)
     return path is not None and not path.replace("\\", "/").startswith("autogradviz/demo/")
-
-
-# --- text that UTF-8 can encode -------------------------------------------------------------------
-
-
-def escape_surrogates(text: str) -> str:
-    """Return text with lone surrogates escaped, which UTF-8 cannot encode."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -90,7 +90,7 @@ class CompiledRegionView:
         return None
 
     def _repr_svg_(self) -> str:
-        from autogradviz.render.svg.primitives import fit_into_cell
+        from autogradviz.render.svg.themes_and_primitives import fit_into_cell
 
         return fit_into_cell(self.svg())
 

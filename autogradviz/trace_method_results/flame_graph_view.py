@@ -97,7 +97,7 @@ class FlameGraphView:
         return plot_flame_graph(self._root, self._kind, self._title)
 
     def _repr_svg_(self) -> str:
-        from autogradviz.render.svg.primitives import fit_into_cell
+        from autogradviz.render.svg.themes_and_primitives import fit_into_cell
 
         return fit_into_cell(self.svg())
 

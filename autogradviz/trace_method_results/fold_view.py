@@ -107,7 +107,7 @@ class FoldView:
         return None
 
     def _repr_svg_(self) -> str | None:
-        from autogradviz.render.svg.primitives import fit_into_cell
+        from autogradviz.render.svg.themes_and_primitives import fit_into_cell
 
         return fit_into_cell(self.svg()) if self._fold else None
 

@@ -11,7 +11,7 @@ from autogradviz.errors import NotAGraphError, UnknownFormatError
 from autogradviz.event_log import write_over_own
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.scene import build_scene
-from autogradviz.support.locks_gc_rank_and_stderr import collector_paused
+from autogradviz.support.locks_gc_and_stderr import collector_paused
 
 if TYPE_CHECKING:
     import torch
@@ -120,7 +120,7 @@ class GraphView:
         return to_dot(self._scene)
 
     def _repr_svg_(self) -> str:
-        from autogradviz.render.svg.primitives import fit_into_cell
+        from autogradviz.render.svg.themes_and_primitives import fit_into_cell
 
         return fit_into_cell(self.svg())
 

@@ -3,7 +3,7 @@
 import pytest
 
 import autogradviz
-from autogradviz.analysis.device_times_and_copies import WAITING_OPS
+from autogradviz.analysis.device_copies_and_waits import WAITING_OPS
 from tests.accelerator.engines import run_program as run
 
 __all__ = ["run"]

@@ -9,7 +9,7 @@ import torch
 
 import autogradviz
 from autogradviz.events import LossRead
-from autogradviz.live.live_recording import serve
+from autogradviz.live.serve_watched_file import serve
 from autogradviz.render.html_pages import read_global_live_script, read_live_style
 
 

@@ -444,7 +444,7 @@ def test_backward_of_compiled_autograd_joins_its_regions():
 
 
 def test_missing_name_is_reported(monkeypatch):
-    from autogradviz.recorder.torch_internals import compilers
+    from autogradviz.recorder.torch_internals import names_in_compilers as compilers
 
     missing = compilers.REGION_RUN._replace(path="_AutogradSavedState.not_there")
     monkeypatch.setattr(compilers, "REGION_RUN", missing)

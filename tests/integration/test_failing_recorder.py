@@ -18,7 +18,7 @@ from test_results_unchanged import flat, same
 import autogradviz
 from autogradviz.diagnose.rule import Always, all_rules, rule
 from autogradviz.events import RecorderFailed
-from autogradviz.recorder.module_calls import ModuleTable
+from autogradviz.recorder.module_names_and_calls import ModuleTable
 from autogradviz.recorder.python_engine import dispatch_mode
 from autogradviz.recorder.session import Session
 

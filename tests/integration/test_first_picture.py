@@ -11,7 +11,7 @@ from training_programs import PICTURES, checkpointed_transformer, several_steps
 
 import autogradviz
 from autogradviz.render.svg.document import render_svg
-from autogradviz.scene.build_groups import MAX_HEIGHT_OF_RUN
+from autogradviz.scene.choose_open_groups import MAX_HEIGHT_OF_RUN
 from autogradviz.scene.layout.coordinates import place
 
 

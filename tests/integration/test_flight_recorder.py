@@ -242,7 +242,7 @@ def test_tables_do_not_grow_in_long_recordings(monkeypatch):
         ("engine_interface.MAX_STACKS", 400),
         ("engine_interface.MAX_WINDOWS", 60),
         ("backward.user_hooks.MAX_HOOKS", 50),
-        ("python_engine.node_creators.MAX_CUSTOM", 50),
+        ("python_engine.ops_that_created_nodes.MAX_CUSTOM", 50),
         ("retention.flight_recorder._SLACK", 64),
     ):
         monkeypatch.setattr(f"autogradviz.recorder.{name}", limit)

@@ -20,7 +20,7 @@ import autogradviz
 from autogradviz.errors import AutogradvizWarning, RecordingStateError
 from autogradviz.events import ErrorRaised, NodeStarted, OpCalled, RecorderFailed
 from autogradviz.recorder.backward.backward_calls import BackwardTable
-from autogradviz.recorder.module_calls import ModuleTable
+from autogradviz.recorder.module_names_and_calls import ModuleTable
 from autogradviz.recorder.python_engine.dispatch_mode import OpMode
 from autogradviz.recorder.python_engine.node_runs import NodeRuns
 from autogradviz.recorder.python_engine.saved_tensors import SlotTable
@@ -29,7 +29,7 @@ from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 from autogradviz.recorder.retention.flight_recorder import FlightRecorder
 from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
 from autogradviz.recorder.torch_internals.patches import patched, patched_for_compilers_too
-from autogradviz.support import locks_gc_rank_and_stderr as fork_safe_locks
+from autogradviz.support import locks_gc_and_stderr as fork_safe_locks
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,7 @@ def hashed(trace):
 
 @pytest.fixture(autouse=True)
 def _always_due(monkeypatch):
-    monkeypatch.setattr("autogradviz.recorder.retention.retention_policies.SHARE", 1e9)
+    monkeypatch.setattr("autogradviz.recorder.retention.watch_losses_and_gradients.SHARE", 1e9)
 
 
 def test_the_second_bad_batch_of_a_long_training_gets_its_line():

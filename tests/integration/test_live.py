@@ -15,9 +15,9 @@ import torch
 import autogradviz
 from autogradviz.errors import AutogradvizError, NotATraceError
 from autogradviz.events import LossRead, OpCalled, StepEnded
+from autogradviz.live.analyze_steps_while_recorded import RecordedSteps
 from autogradviz.live.follow_growing_file import FollowedFile
-from autogradviz.live.live_recording import serve
-from autogradviz.live.recorded_steps import RecordedSteps
+from autogradviz.live.serve_watched_file import serve
 
 pytestmark = pytest.mark.one_in(3, reason="follows processes", in_ci=1)
 

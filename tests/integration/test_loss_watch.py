@@ -10,7 +10,7 @@ import torch
 import autogradviz
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.events import NormRead, OpCalled, RecorderFailed, StepEnded
-from autogradviz.recorder.retention import retention_policies
+from autogradviz.recorder.retention import watch_losses_and_gradients
 
 
 def train(steps, *, bad=(), value=math.nan, with_optimizer=True):
@@ -147,9 +147,9 @@ def test_no_step_waits_for_the_copy_of_a_loss(tmp_path, monkeypatch):
 
     def send(loss, step):
         sent.append(step)
-        return retention_policies.PendingLoss(step, loss, Arrival())
+        return watch_losses_and_gradients.PendingLoss(step, loss, Arrival())
 
-    monkeypatch.setattr(retention_policies, "copy_to_host", send)
+    monkeypatch.setattr(watch_losses_and_gradients, "copy_to_host", send)
     path = tmp_path / "nan.agv"
     _, _, warned, wrote = record(path, 12, bad={7}, keep_steps=4)
     assert wrote == [9]

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import autogradviz
 from autogradviz.errors import MemorySnapshotError
 from autogradviz.events import RecorderFailed, StorageAddressSeen
-from autogradviz.recorder.saved_tensors import registry_of_saves as saves
+from autogradviz.recorder.saved_tensors import addresses_of_saved_storages
 
 PREFIX = "autogradviz: "
 
@@ -166,7 +166,7 @@ def test_tensors_are_annotated_at_once_where_pytorch_can(monkeypatch):
         calls.append((tensor.untyped_storage().nbytes(), metadata))
 
     monkeypatch.setattr(torch.cuda.memory, "_annotate_tensor", annotate, raising=False)
-    monkeypatch.setattr(saves, "_is_on_cuda", lambda _: True)
+    monkeypatch.setattr(addresses_of_saved_storages, "_is_on_cuda", lambda _: True)
     model = Net()
     with autogradviz.record(model):
         model(torch.rand(32, 8)).sum().backward()

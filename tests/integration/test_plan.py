@@ -20,8 +20,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
-from autogradviz.analysis.fit_memory_budget import checkpointed
 from autogradviz.analysis.memory_by_kind import sums_in_place
+from autogradviz.analysis.patch_that_checkpoints_modules import checkpointed
 from autogradviz.cli.entry_point import main
 
 pytestmark = pytest.mark.one_in(2, reason="plans and runs steps", in_ci=1)

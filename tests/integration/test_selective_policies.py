@@ -13,7 +13,7 @@ from torch.utils.checkpoint import (
 )
 
 import autogradviz
-from autogradviz.recorder.checkpoint.selective_checkpoint import named_ops
+from autogradviz.recorder.checkpoint.ops_named_by_policy import named_ops
 
 aten = torch.ops.aten
 PACKETS = [aten.addmm, aten.gelu]

@@ -11,8 +11,8 @@ import autogradviz
 from autogradviz.analysis import Analysis
 from autogradviz.event_log import load, step_totals
 from autogradviz.event_log.rank_summary import summarize
+from autogradviz.live.analyze_steps_while_recorded import RecordedSteps
 from autogradviz.live.follow_growing_file import FollowedFile
-from autogradviz.live.recorded_steps import RecordedSteps
 from autogradviz.scene import build_scene
 from autogradviz.sql_queries.named_queries import run_query
 

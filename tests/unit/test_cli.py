@@ -15,7 +15,7 @@ import pytest
 import autogradviz
 from autogradviz import event_log
 from autogradviz.cli import main
-from autogradviz.cli.common_arguments import TraceFile
+from autogradviz.cli.output_files import TraceFile
 from autogradviz.cli.subcommand_and_exit_codes import EXAMPLES
 from autogradviz.events import StepEnded
 

@@ -10,8 +10,8 @@ from autogradviz import event_log
 from autogradviz.analysis import Analysis
 from autogradviz.cli import main
 from autogradviz.comparison.compare_traces import compare
-from autogradviz.comparison.gradients import rounding_between
 from autogradviz.comparison.result import Comparison, Difference
+from autogradviz.comparison.rounding_of_gradients import rounding_between
 from autogradviz.events import LeafGradientRead, NormRead, RankSeen, StepEnded
 from autogradviz.trace import Trace
 

@@ -11,10 +11,10 @@ import pytest
 from forked_child import run_in_child
 
 import autogradviz
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 PACKAGE = Path(autogradviz.__file__).parent
-NEVER_WAITED_FOR = {"recorder/retention/retention_policies.py"}
+NEVER_WAITED_FOR = {"recorder/retention/retention_policy_and_saves_by_step.py"}
 """A thread that finds this lock held, or waits for one second, does not do the work."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -69,4 +69,4 @@ def test_every_lock_is_free_in_a_forked_child():
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
         if ast.unparse(call.func.value) == "threading" and call.func.attr in kinds
     }
-    assert found == {"support/locks_gc_rank_and_stderr.py", *NEVER_WAITED_FOR}
+    assert found == {"support/locks_gc_and_stderr.py", *NEVER_WAITED_FOR}

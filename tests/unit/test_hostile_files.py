@@ -26,7 +26,7 @@ from autogradviz.event_log import (
     trace_file,
     write_options,
 )
-from autogradviz.event_log.arrow_arrays import OversizedError, read_messages
+from autogradviz.event_log.arrow_message_sizes import OversizedError, read_messages
 from autogradviz.events import OpCalled, SourceLineRead
 
 pytestmark = pytest.mark.one_in(5, reason="reads thousands of files", in_ci=1)

@@ -8,7 +8,7 @@ import pytest
 
 from autogradviz.recording_options import RecordingOptions
 from autogradviz.scene.fold_leaves_and_views import fold_graph
-from autogradviz.support import locks_gc_rank_and_stderr as process
+from autogradviz.support import locks_gc_and_stderr as process
 
 
 class Leaf:

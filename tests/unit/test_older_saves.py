@@ -2,8 +2,8 @@
 
 import make_log as m
 
-from autogradviz.recorder.retention import retention_policies
-from autogradviz.recorder.retention.retention_policies import StepSaves
+from autogradviz.recorder.retention import retention_policy_and_saves_by_step
+from autogradviz.recorder.retention.retention_policy_and_saves_by_step import StepSaves
 
 
 def tensors(*nbytes):
@@ -27,7 +27,7 @@ def test_storages_that_kept_steps_hold_and_parameters_are_not_counted():
 
 
 def test_steps_that_hold_nothing_are_forgotten(monkeypatch):
-    monkeypatch.setattr(retention_policies, "_MANY", 4)
+    monkeypatch.setattr(retention_policy_and_saves_by_step, "_MANY", 4)
     held = {}
     steps = StepSaves(lambda: held)
     for step in range(1_000):

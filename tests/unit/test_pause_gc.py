@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from autogradviz.support import locks_gc_rank_and_stderr as process
-from autogradviz.support.locks_gc_rank_and_stderr import collector_paused, collector_waiting
+from autogradviz.support import locks_gc_and_stderr as process
+from autogradviz.support.locks_gc_and_stderr import collector_paused, collector_waiting
 
 
 class Ring:

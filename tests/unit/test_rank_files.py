@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 import autogradviz
-from autogradviz.cli.common_arguments import TraceFile
 from autogradviz.cli.entry_point import main
+from autogradviz.cli.output_files import TraceFile
 from autogradviz.distributed_runs.scene import build_run_scene, read_totals
 from autogradviz.distributed_runs.scene import saved_bytes_and_gradient_norms as rank_totals
 from autogradviz.errors import NotATraceError, OutputExistsError
 from autogradviz.event_log import Log, StepTotals, read_summary
 from autogradviz.event_log.rank_summary import read_footer
 from autogradviz.events import RankSeen, RecordingEnded, RecordingStarted, StepEnded
-from autogradviz.support.locks_gc_rank_and_stderr import Rank, current_rank
+from autogradviz.support.rank_and_trace_paths import Rank, current_rank
 from autogradviz.trace import Trace
 
 SECOND = 10**9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import make_log as m
 
 from autogradviz.analysis import Analysis
-from autogradviz.scene.panel_tables import build_saved_diffs
+from autogradviz.scene.region_and_recomputation_tables import build_saved_diffs
 
 
 def region(*, outcome, again):

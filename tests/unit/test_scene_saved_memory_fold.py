@@ -14,7 +14,7 @@ from autogradviz.analysis import Analysis
 from autogradviz.event_log import Log
 from autogradviz.render.svg.saved_memory_fold import render_fold_svg
 from autogradviz.scene.build_scene import build_scene
-from autogradviz.scene.node_boxes import KINDS, kind_of_slot
+from autogradviz.scene.node_boxes_and_badges import KINDS, kind_of_slot
 from autogradviz.scene.saved_memory_fold import SCALE
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autogradviz.distributed_runs.slow_ranks_and_stages import find_odd_ranks
+from autogradviz.distributed_runs.ranks_unlike_others import find_odd_ranks
 from autogradviz.event_log.rank_summary import Collectives, RankSummary, Step
 
 MS = 1_000_000

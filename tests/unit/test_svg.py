@@ -16,7 +16,7 @@ from autogradviz.render import graphviz
 from autogradviz.render.graphviz import render_dot_svg, to_dot
 from autogradviz.render.svg import document
 from autogradviz.render.svg.document import render_svg
-from autogradviz.render.svg.primitives import fit_into_cell, polyline
+from autogradviz.render.svg.themes_and_primitives import fit_into_cell, polyline
 from autogradviz.scene.build_scene import build_scene
 
 HOSTILE = "</title><script>alert(1)</script>\"'&\x00\ud800"

@@ -12,11 +12,8 @@ import torch
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.experiments.running_line_of_user import user_line
-from autogradviz.recorder.ops.op_arguments import gives_own_derivative
-from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls import (
-    FunctionCall,
-    observed_calls,
-)
+from autogradviz.recorder.ops.op_signatures import gives_own_derivative
+from autogradviz.recorder.torch_internals.observe_function_calls import FunctionCall, observed_calls
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.verify.copies_of_op_inputs import map_tensors, tensors_in
 from autogradviz.support.source_lines_and_libraries import source_line

@@ -27,7 +27,7 @@ from autogradviz.checking.formulas.differences_of_forward import (
     size_of,
 )
 from autogradviz.checking.formulas.formula_calls import return_line_of
-from autogradviz.recorder.ops.op_arguments import gives_own_derivative
+from autogradviz.recorder.ops.op_signatures import gives_own_derivative
 from autogradviz.recorder.torch_internals.nodes import backward_of
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.verify.copies_of_op_inputs import tensors_in

@@ -31,7 +31,7 @@ from autogradviz.experiments.repeatable_step import (
     named,
     tolerance_text,
 )
-from autogradviz.recorder.torch_internals.compilers import (
+from autogradviz.recorder.torch_internals.names_in_compilers import (
     inductor_config,
     without_autograd_cache,
 )

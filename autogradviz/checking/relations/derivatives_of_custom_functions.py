@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.checking.formulas.formula_calls import FormulaCall
     from autogradviz.checking.formulas.judge_formula import Judgment
     from autogradviz.checking.result import Outcome
-    from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import FailedFact
+    from autogradviz.diagnose.evidence.gradient_facts_that_failed import FailedFact
     from autogradviz.experiments.repeatable_step import Program
 
 

@@ -15,7 +15,7 @@ from autogradviz.diagnose.evidence.requires_grad_flow import REASONS
 from autogradviz.experiments.repeatable_step import NotApplicableError
 from autogradviz.recorder.torch_internals.patches import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
-from autogradviz.recorder.torch_internals.wrapper_tensors import (
+from autogradviz.recorder.torch_internals.unreadable_tensors import (
     FREED,
     class_text,
     dispatches,

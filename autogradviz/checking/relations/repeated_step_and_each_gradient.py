@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.causes.certificate_of_verified_gradients import Certificate
     from autogradviz.checking.result import Outcome
-    from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import FailedFact
+    from autogradviz.diagnose.evidence.gradient_facts_that_failed import FailedFact
     from autogradviz.experiments.repeatable_step import Program
     from autogradviz.trace import Trace
 

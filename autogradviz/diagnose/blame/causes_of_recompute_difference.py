@@ -11,7 +11,6 @@ from autogradviz.analysis.formatting import is_length, state_texts
 from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
     REACHABLE,
     LineCandidate,
-    RecomputeWindow,
     attribute_name,
     base,
     base_name,
@@ -21,18 +20,19 @@ from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
     without_parts,
     words,
 )
+from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
 from autogradviz.diagnose.blame.find_line_that_changed_state import (
     find_culprit,
     find_thread_dispatch,
     other_thread,
 )
-from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import (
-    find_data_reassignment_in_region,
-    find_overwritten_input,
-    find_random_call,
-)
+from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import find_random_call
 from autogradviz.diagnose.blame.recompute_difference_cause_record import Cause
 from autogradviz.diagnose.blame.tensor_created_after_forward import find_recreated_tensor
+from autogradviz.diagnose.blame.tensors_replaced_or_overwritten import (
+    find_data_reassignment_in_region,
+    find_overwritten_input,
+)
 from autogradviz.diagnose.evidence.recompute_value_diff import first_value_mismatch
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.finding_text import short_location

@@ -19,15 +19,17 @@ from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
     owners,
 )
 from autogradviz.diagnose.blame.gradients_lost import find_requires_grad_write
-from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import (
+from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import (
     SETTERS,
     context_name,
     find_context,
+    find_random_call,
+    names_bound_to,
+)
+from autogradviz.diagnose.blame.tensors_replaced_or_overwritten import (
     find_data_reassignment,
     find_deletion,
     find_functional_call,
-    find_random_call,
-    names_bound_to,
 )
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.writes_by_name_and_in_threads import (
@@ -39,7 +41,8 @@ from autogradviz.events import StateChanged, VersionBumped
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.candidate_lines_for_state_change import Path, RecomputeWindow
+    from autogradviz.diagnose.blame.candidate_lines_for_state_change import Path
+    from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
     from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.source.python_numpy_mutating_calls import Direction
     from autogradviz.events import StateChange

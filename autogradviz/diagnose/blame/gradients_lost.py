@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
     IN_WINDOW,
     REACHABLE,
-    ExecutionWindow,
     LineCandidate,
     best_line,
 )
+from autogradviz.diagnose.blame.code_run_between_events import ExecutionWindow
 from autogradviz.diagnose.blame.tensors_carried_between_steps import reaches
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.source import source_index as source
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, Op, SourceLocation
-    from autogradviz.diagnose.blame.candidate_lines_for_state_change import RecomputeWindow
+    from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
     from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.events import BackwardStarted
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.candidate_lines_for_state_change import RecomputeWindow
+    from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
     from autogradviz.events import StateChanged
 
 

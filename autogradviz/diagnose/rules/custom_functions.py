@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.causal_graph import NO_OP
-from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import write_before_read
+from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import write_before_read
 from autogradviz.diagnose.evidence.custom_functions import (
     applied_at,
     backward_line,
@@ -17,7 +17,7 @@ from autogradviz.diagnose.evidence.custom_functions import (
 )
 from autogradviz.diagnose.evidence.evidence import fully_written
 from autogradviz.diagnose.evidence.failed_or_changed_unpacks import bypass_reason, silent_write_fix
-from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import read_fact
+from autogradviz.diagnose.evidence.gradient_facts_that_failed import read_fact
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.finding_text import describe_tensor, in_module, short_location
 from autogradviz.diagnose.rule import Draft, NoError, rule
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Hook, Node, Op, SourceLocation, Tensor
     from autogradviz.diagnose.evidence.evidence import Evidence
-    from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import FailedFact
+    from autogradviz.diagnose.evidence.gradient_facts_that_failed import FailedFact
 
 
 # --- A custom Function kept a tensor as a ctx attribute, and it was written before backward -------

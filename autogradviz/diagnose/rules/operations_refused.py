@@ -12,13 +12,13 @@ from autogradviz.diagnose.blame.exception_from_grad_none import (
     raised_by_grad_of_none,
     without_gradient,
 )
-from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
-from autogradviz.diagnose.evidence.tensor_values import (
+from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
     operand_origins,
     raised_by_pytorch,
     suspected,
 )
+from autogradviz.diagnose.evidence.requires_grad_flow import Flow, storages
 from autogradviz.diagnose.finding_text import (
     describe_op,
     describe_tensor,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import (
+from autogradviz.diagnose.blame.tensors_replaced_or_overwritten import (
     is_nested_argument,
     is_nested_result,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.modes_random_numbers_and_replaced_tensors import (
+from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import (
     ran_before_read,
     thread_write,
     unrecorded_write,

@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.align_ops import first_difference, side_by_side
 from autogradviz.analysis.formatting import short_source_line
 from autogradviz.diagnose.finding_text import short_location
-from autogradviz.distributed_runs.collective_differences import RankOps, find_collective_differences
+from autogradviz.distributed_runs.collective_differences import find_collective_differences
+from autogradviz.distributed_runs.first_different_op import RankOps
 from autogradviz.distributed_runs.rank_files import (
     describe_end,
     describe_ranks,
     describe_unreadable,
 )
+from autogradviz.distributed_runs.ranks_unlike_others import compare_steps
 from autogradviz.distributed_runs.scene import schema
 from autogradviz.distributed_runs.scene.collective_lanes import build_lanes
 from autogradviz.distributed_runs.scene.schema import OpDifference, OpPair
-from autogradviz.distributed_runs.slow_ranks_and_stages import compare_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from autogradviz.distributed_runs.rank_files import RankFile
+    from autogradviz.distributed_runs.ranks_unlike_others import Aspect, OddRank
     from autogradviz.distributed_runs.run_interface_for_scene import ReadableRun
-    from autogradviz.distributed_runs.slow_ranks_and_stages import Aspect, OddRank
     from autogradviz.event_log import RankSummary, StepTotals
 
 

@@ -31,7 +31,7 @@ from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from autogradviz.events import FrozenTensorsFound, NoOptimizerFound, OptimizerStepped, StepEnded
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.support.live_objects import live_objects
 

@@ -29,7 +29,7 @@ from torch.utils.hooks import BackwardHook, RemovableHandle
 from autogradviz.events import ForwardHookRegistered, HookKind, HookRan, HookRegistered
 from autogradviz.recorder.callable_names import hook_name
 from autogradviz.recorder.own_hook import OwnHook
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import (
     patched,
     patched_in_all_modules,
@@ -40,14 +40,14 @@ from autogradviz.recorder.torch_internals.private_api import (
     current,
     global_backward_hooks,
 )
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
     from autogradviz.recorder.engine_interface import Runs, TensorIds
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.session import Session, SessionRef
 
 

@@ -31,7 +31,7 @@ from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls imp
     saved_arguments,
     stops_early,
 )
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     CheckpointHook,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.recorder.checkpoint.state_diff import StateTable
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.saved_tensors.hooks import Plan
     from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session, SessionRef

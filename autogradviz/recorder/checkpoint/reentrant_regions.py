@@ -23,7 +23,7 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.checkpoint.inspect_user_code import without_wrappers
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.support.identity_table import IdentityTable

@@ -21,7 +21,7 @@ from autogradviz.recorder.checkpoint.global_state import GlobalStateReader
 from autogradviz.recorder.checkpoint.state_reader import StateReader
 from autogradviz.recorder.checkpoint.value_repr import MAX_TEXT, PLAIN
 from autogradviz.recorder.thread_state import thread_name
-from autogradviz.recorder.torch_internals.compilers import skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 from autogradviz.support.defer_signals import callback_of_weakref, uninterrupted

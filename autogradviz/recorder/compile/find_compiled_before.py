@@ -20,7 +20,7 @@ from autogradviz.compiled_graphs.events_and_slots_of_regions import (
 )
 from autogradviz.compiled_graphs.read_graph_text import read_graph_text
 from autogradviz.recorder.compile.read_graph_module import read_graph
-from autogradviz.recorder.torch_internals.compilers import (
+from autogradviz.recorder.torch_internals.names_in_compilers import (
     cache_entries_of_code,
     compiled_codes,
 )

@@ -20,8 +20,8 @@ from autogradviz.recorder.compile.observe_compilers import (
 )
 from autogradviz.recorder.compile.region_runs import NodeIds, RegionRuns
 from autogradviz.recorder.compile.region_table import CompiledRegions
-from autogradviz.recorder.torch_internals import compilers as names
-from autogradviz.recorder.torch_internals.modes import compiling_listener
+from autogradviz.recorder.torch_internals import names_in_compilers as names
+from autogradviz.recorder.torch_internals.is_compiling import compiling_listener
 from autogradviz.recorder.torch_internals.patches import patched_for_compilers_too
 
 if TYPE_CHECKING:

@@ -17,14 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.recorder.ops.op_arguments import (
-    ALL_LEFT_OUT,
-    COMPILED,
-    EAGER,
-    LEFT_OUT,
-    signature_of,
-)
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.ops.op_arguments import ALL_LEFT_OUT, COMPILED, EAGER, LEFT_OUT
+from autogradviz.recorder.ops.op_signatures import signature_of
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import OpOverload
 from autogradviz.support.defer_signals import without_raising
 

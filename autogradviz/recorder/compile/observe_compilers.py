@@ -28,7 +28,8 @@ from autogradviz.events import (
 )
 from autogradviz.recorder.compile.current_backend import backend_name
 from autogradviz.recorder.compile.read_graph_module import read_graph, target_text
-from autogradviz.recorder.torch_internals.compilers import MIN_CUT, owner_of, skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.names_in_compilers import MIN_CUT, owner_of
 from autogradviz.recorder.torch_internals.patches import patched_for_compilers_too
 from autogradviz.recorder.torch_internals.private_api import current_compile_id
 from autogradviz.support.source_lines_and_libraries import source_line

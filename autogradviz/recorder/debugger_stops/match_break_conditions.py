@@ -36,9 +36,9 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_autograd_node,
     get_sequence_nr,
 )
-from autogradviz.recorder.torch_internals.wrapper_tensors import FREED, why_unreadable
+from autogradviz.recorder.torch_internals.unreadable_tensors import FREED, why_unreadable
 from autogradviz.recorder.user_code_frames import cell_number, is_user_code
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock, print_line
+from autogradviz.support.locks_gc_and_stderr import new_lock, print_line
 from autogradviz.support.op_names import packet_name, short_op_name
 from autogradviz.support.source_lines_and_libraries import source_line
 

@@ -17,7 +17,7 @@ import pdb  # noqa: T100 - it is what breakpoint() opens
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.support.locks_gc_rank_and_stderr import current_rank
+from autogradviz.support.rank_and_trace_paths import current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -43,10 +43,10 @@ from autogradviz.events import (
     VersionRestored,
 )
 from autogradviz.recorder.ops.hashes_norms_and_draws import RecentOutputs
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.nodes import safe_grad_fn
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
-from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
+from autogradviz.support.locks_gc_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -58,12 +58,13 @@ if TYPE_CHECKING:
     from autogradviz.event_log.uncompressed_rows import Columns
     from autogradviz.events import PackedBy
     from autogradviz.events.field_types import Target
-    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable, EngineCall
+    from autogradviz.recorder.backward.backward_calls import EngineCall
+    from autogradviz.recorder.backward.custom_function_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.engine_interface import RecentTensors, Region
     from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.native.extension_types import Batch, Recording
     from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session

@@ -18,7 +18,7 @@ from typing import Final
 
 from autogradviz.recorder.native import build, run_compiler
 from autogradviz.recorder.native.extension_source import find_compiler
-from autogradviz.support.locks_gc_rank_and_stderr import print_line
+from autogradviz.support.locks_gc_and_stderr import print_line
 
 VARIABLE: Final = "AUTOGRADVIZ_NATIVE_BUILD"
 STARTED: Final = "a build of the native one was started in the background"

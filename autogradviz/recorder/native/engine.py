@@ -45,7 +45,7 @@ from autogradviz.recorder.native.state_walk_snapshot import take_snapshot
 from autogradviz.recorder.ops.collectives import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
-from autogradviz.recorder.torch_internals.wrapper_tensors import LIMITS, FakeTensor
+from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, FakeTensor
 from autogradviz.support.defer_signals import without_raising
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from autogradviz.events import Event
-    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
+    from autogradviz.recorder.backward.custom_function_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.checkpoint.state_walk_snapshot import TakeSnapshot
     from autogradviz.recorder.engine_interface import WrapHooks
     from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.native.extension_types import Extension, Recording
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer

@@ -1,4 +1,4 @@
-// Fingerprints of tensor contents on the host, with the digests of ``ops/fingerprints.py``.
+// Fingerprints of tensor contents on the host, with the digests of ``ops/hashes_norms_and_draws.py``.
 //
 // Up to 4096 bytes are hashed in the order of the entries with BLAKE2b (RFC 7693, a digest of eight
 // bytes). Larger contents give the sum and the xor of their bits, read as integers, which do not

@@ -14,7 +14,7 @@
 #include "current_streams.h"
 #include "device_copies.h"
 #include "output_norms.h"
-#include "quiet_scopes.h"
+#include "switch_observers_off.h"
 #include "op_arguments.h"
 #include "recording_state.h"
 

@@ -1,4 +1,4 @@
-// The sum and the L2 norm of an output of an operator, as ``ops/output_norms.py`` computes them.
+// The sum and the L2 norm of an output of an operator, as ``ops/hashes_norms_and_draws.py`` computes them.
 #pragma once
 
 #include "fingerprints.h"

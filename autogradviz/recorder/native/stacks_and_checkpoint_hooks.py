@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from autogradviz.recorder.native.extension_types import Extension, Recording
     from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable
     from autogradviz.recorder.session import Session
+    from autogradviz.recorder.source_around_lines import SourceReader
     from autogradviz.recorder.thread_state import ThreadState
-    from autogradviz.recorder.user_code_frames import Place, SourceReader
+    from autogradviz.recorder.user_code_frames import Place
 
 
 # --- checkpoint hooks -----------------------------------------------------------------------------

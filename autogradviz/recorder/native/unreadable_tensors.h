@@ -1,5 +1,5 @@
-// Which tensors have entries that C++ can read, and the kinds of the others; torch_internals/unreadable_tensors.py
-// names them in the same way, and says why.
+// Which tensors have entries that C++ can read, and the kinds of the others;
+// torch_internals/unreadable_tensors.py names them in the same way, and says why.
 #pragma once
 
 #include <ATen/core/Tensor.h>

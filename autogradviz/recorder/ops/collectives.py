@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autogradviz.events import CollectiveCalled, CollectiveWaited
-from autogradviz.recorder.torch_internals.compilers import skip_frame
 from autogradviz.recorder.torch_internals.distributed import (
     collective_methods,
     name_of_group,
     process_group_classes,
 )
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchDispatch,
     DisableTorchFunction,
 )
+from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     PLAIN_TENSORS,
     completed_inner_tensor,
-    why_unreadable,
 )
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import torch
 
 from autogradviz.events import MemoryHolderFound, MemoryHoldersRead
-from autogradviz.recorder.out_of_memory.failed_allocations import LiveTensors, gradients_of
+from autogradviz.recorder.out_of_memory.live_memory import LiveTensors, gradients_of
 from autogradviz.recorder.owners.find_owners import (
     OwnerSearch,
     Path,
@@ -45,15 +45,15 @@ from autogradviz.recorder.torch_internals.graph_owners import (
     is_tensor_or_node,
 )
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.recorder.torch_internals.wrapper_tensors import inner_tensors
+from autogradviz.recorder.torch_internals.unreadable_tensors import inner_tensors
 from autogradviz.support.directed_graph_algorithms import immediate_dominators, strong_components
-from autogradviz.support.locks_gc_rank_and_stderr import collector_waiting
+from autogradviz.support.locks_gc_and_stderr import collector_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from autogradviz.recorder.engine_interface import TensorIds
-    from autogradviz.recorder.out_of_memory.failed_allocations import LiveMemory
+    from autogradviz.recorder.out_of_memory.live_memory import LiveMemory
     from autogradviz.recorder.session import Session
 
 _ROOT: Final = 0

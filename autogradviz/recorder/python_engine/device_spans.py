@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import torch
 
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,28 +23,12 @@ from autogradviz.events import NO_ID, OpCalled, VersionBumped, field_names
 from autogradviz.recorder.ops.collectives import Collectives
 from autogradviz.recorder.ops.device_copies_and_streams import emit_copy, emit_stream
 from autogradviz.recorder.ops.hashes_norms_and_draws import OutputNorms, emit_draw
-from autogradviz.recorder.ops.op_arguments import (
-    EAGER,
-    LEFT_OUT,
-    SIGNATURES,
-    OpArgumentTable,
-    Signature,
-    signature_of,
-)
+from autogradviz.recorder.ops.op_arguments import EAGER, LEFT_OUT, OpArgumentTable
+from autogradviz.recorder.ops.op_signatures import SIGNATURES, Signature, signature_of
 from autogradviz.recorder.python_engine.int_map import grow
 from autogradviz.recorder.python_engine.op_inputs_and_outputs import Ints, TensorReader
 from autogradviz.recorder.python_engine.saved_tensors import emit_clone
-from autogradviz.recorder.torch_internals.compilers import (
-    skip_dynamo_recursive,
-    skip_frame,
-)
-from autogradviz.recorder.torch_internals.modes import (
-    bump_missed_foreach,
-    call_with_tls_keys,
-    decompose,
-    redispatch_with_autograd,
-    wrap_scalars,
-)
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
@@ -59,6 +43,13 @@ from autogradviz.recorder.torch_internals.private_api import (
     pop_mode,
     push_mode,
     tree_leaves,
+)
+from autogradviz.recorder.torch_internals.run_below_mode import (
+    bump_missed_foreach,
+    call_with_tls_keys,
+    decompose,
+    redispatch_with_autograd,
+    wrap_scalars,
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import (
     PLAIN_TENSORS,

@@ -22,12 +22,12 @@ from autogradviz.recorder.python_engine.tensor_ids import TensorTable
 from autogradviz.recorder.python_engine.version_table import VersionTable
 from autogradviz.recorder.step_digest import StepDigest
 from autogradviz.recorder.thread_state import ThreadTable
+from autogradviz.recorder.torch_internals.create_subclasses_under_mode import (
+    suspended_in_subclass_new,
+)
 from autogradviz.recorder.torch_internals.private_api import (
     get_current_dispatch_mode,
     get_sequence_nr,
-)
-from autogradviz.recorder.torch_internals.wrapper_tensors import (
-    suspended_in_subclass_new,
 )
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
+    from autogradviz.recorder.backward.custom_function_calls import CustomFunctionTable
     from autogradviz.recorder.backward.loss_and_gradient_norms import GradientTable
     from autogradviz.recorder.engine_interface import WrapHooks
     from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.ops.op_arguments import OpOrigins
     from autogradviz.recorder.saved_tensors.hooks import HookTracer
     from autogradviz.recorder.saved_tensors.registry_of_saves import SaveTable

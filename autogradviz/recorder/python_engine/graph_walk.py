@@ -35,15 +35,15 @@ from torch.autograd.function import FunctionCtx
 
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
 from autogradviz.recorder.python_engine.node_metadata_entry import NodeTag
-from autogradviz.recorder.torch_internals.modes import MODE_SENSITIVE, Condition
 from autogradviz.recorder.torch_internals.nodes import Slots, slots_of
 from autogradviz.recorder.torch_internals.private_api import AccumulateGrad
+from autogradviz.recorder.torch_internals.suspend_mode_at_nodes import MODE_SENSITIVE, Condition
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from autogradviz.recorder.backward.backward_calls import CustomFunctionTable
+    from autogradviz.recorder.backward.custom_function_calls import CustomFunctionTable
     from autogradviz.recorder.leaf_tensors_and_versions import LeafTable
     from autogradviz.recorder.python_engine.node_metadata_entry import OnStart
     from autogradviz.recorder.python_engine.ops_that_created_nodes import CreatorTable

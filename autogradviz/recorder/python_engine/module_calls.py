@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autogradviz.events import ModuleEntered, ModuleExited
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import get_sequence_nr
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from autogradviz.recorder.device_times import DeviceTimes
     from autogradviz.recorder.engine_interface import RecentTensors
-    from autogradviz.recorder.module_calls import ModuleTable
+    from autogradviz.recorder.module_names_and_calls import ModuleTable
     from autogradviz.recorder.session import Session
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autogradviz.recorder.own_hook import OwnHook
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 
 if TYPE_CHECKING:
     from autogradviz.recorder.python_engine.saved_tensors import NodeSlots

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.recorder.ops.hashes_norms_and_draws import Fingerprints
-    from autogradviz.recorder.ops.op_arguments import Signature
+    from autogradviz.recorder.ops.op_signatures import Signature
     from autogradviz.recorder.python_engine.tensor_ids import TensorTable
     from autogradviz.recorder.python_engine.version_table import VersionTable, Written
     from autogradviz.recorder.session import Session

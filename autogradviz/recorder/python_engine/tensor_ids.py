@@ -32,19 +32,21 @@ from autogradviz.events import (
 from autogradviz.recorder import engine_interface
 from autogradviz.recorder.python_engine.int_map import IntMap, grow
 from autogradviz.recorder.torch_internals.private_api import shape_of
-from autogradviz.recorder.torch_internals.wrapper_tensors import (
+from autogradviz.recorder.torch_internals.unreadable_tensors import (
     LIMITS,
-    NO_LAYOUT,
-    PLAIN_TENSORS,
     FakeTensor,
     class_text,
+    why_unreadable,
+)
+from autogradviz.recorder.torch_internals.wrapper_tensors import (
+    NO_LAYOUT,
+    PLAIN_TENSORS,
     inner_tensor,
     layout_number,
     layout_of,
     version_of,
-    why_unreadable,
 )
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

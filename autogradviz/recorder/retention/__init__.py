@@ -12,8 +12,8 @@ size. Nodes that outlive their step are defined again in each step that uses the
 the last definition.
 
 With a path, the flight recorder checks the losses of each step
-(``recorder/retention/retention_policies.py``), which were copied when their backward started.
-The first loss that is not finite writes the kept events.
+(``recorder/retention/watch_losses_and_gradients.py``), which were copied when their backward
+started. The first loss that is not finite writes the kept events.
 
 A streamed file receives each batch in one write after the last complete one. If a write fails, it
 is truncated again, and the recording continues in memory with the last steps. A new file is written
@@ -21,7 +21,7 @@ next to its destination and linked to its final name, which fails if another pro
 (``event_log/overwrite_protection.py``).
 
 With several ranks, each process writes its own file in one folder, named by the rank that the
-launcher put into the environment (``support/locks_gc_rank_and_stderr.py``), so no name is searched
+launcher put into the environment (``support/locks_gc_and_stderr.py``), so no name is searched
 and none can be taken twice. ``recorder/rank_and_process_groups.py`` records rank, groups and
 meshes, without communication. Findings are exchanged through files, and one rank prints them for
 all (``distributed_runs/exchange_findings.py``).

@@ -41,13 +41,12 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.recorder.retention.keep_all_compressed import KeepAll
-from autogradviz.recorder.retention.retention_policies import (
-    GradientWatch,
-    LossWatch,
+from autogradviz.recorder.retention.retention_policy_and_saves_by_step import (
     RetentionPolicy,
     StepSaves,
 )
-from autogradviz.support.locks_gc_rank_and_stderr import current_rank
+from autogradviz.recorder.retention.watch_losses_and_gradients import GradientWatch, LossWatch
+from autogradviz.support.rank_and_trace_paths import current_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.recorder.retention.retention_policies import RetentionPolicy
+from autogradviz.recorder.retention.retention_policy_and_saves_by_step import RetentionPolicy
 
 if TYPE_CHECKING:
     from autogradviz.recorder.hook_points import HookPoints

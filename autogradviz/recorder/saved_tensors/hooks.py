@@ -22,7 +22,7 @@ from autogradviz.events import (
 from autogradviz.recorder.callable_names import function_name
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.saved_tensors.registry_of_saves import PackedTensors
-from autogradviz.recorder.torch_internals.compilers import skip_dynamo_recursive, skip_frame
+from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive, skip_frame
 from autogradviz.recorder.torch_internals.patches import patched, patched_for_compilers_too
 from autogradviz.recorder.torch_internals.private_api import (
     AUTOGRAD_C,

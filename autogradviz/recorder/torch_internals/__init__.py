@@ -3,15 +3,14 @@
 NOTE [ Workarounds ]
 ``recorder/torch_internals/`` corrects what a dispatch mode would change:
 
-- ``modes.py``: in inference mode, composite operators are decomposed above
-  autograd; numbers wrapped by C++ are wrapped again; the kernel of an operator that was registered
-  without a gradient runs with autograd enabled; autocast and lazy conjugation, which a mode
-  disables for nested calls, are enabled again. On the CPU, ``_foreach_*_`` writes increment their
-  versions once.
-- ``modes.py``: the mode is temporarily disabled while the few backward formulas
+- ``run_below_mode.py``: in inference mode, composite operators are decomposed above autograd;
+  numbers wrapped by C++ are wrapped again; the kernel of an operator that was registered without a
+  gradient runs with autograd enabled; autocast and lazy conjugation, which a mode disables for
+  nested calls, are enabled again. On the CPU, ``_foreach_*_`` writes increment their versions once.
+- ``suspend_mode_at_nodes.py``: the mode is temporarily disabled while the few backward formulas
   run that give different bits, NaN or no error under any mode, and where a sparse gradient reaches
   a leaf.
-- ``wrapper_tensors.py``: the mode is temporarily disabled in calls like
+- ``create_subclasses_under_mode.py``: the mode is temporarily disabled in calls like
   ``MyTensor([1.0])``, because PyTorch cannot create a subclass from a tensor that a mode returned.
 - ``patches.py``: ``torch.utils.swap_tensors`` rejects tensors with weak references, so
   ours are released first.

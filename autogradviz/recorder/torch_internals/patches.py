@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 import torch.utils
 
-from autogradviz.recorder.torch_internals.compilers import forget_tensor_attribute, replace_in_rules
-from autogradviz.support.locks_gc_rank_and_stderr import new_lock
+from autogradviz.recorder.torch_internals.keep_dynamo_out import (
+    forget_tensor_attribute,
+    replace_in_rules,
+)
+from autogradviz.support.locks_gc_and_stderr import new_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

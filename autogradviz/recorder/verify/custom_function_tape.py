@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from autogradviz.recorder.ops.op_arguments import gives_own_derivative
+from autogradviz.recorder.ops.op_signatures import gives_own_derivative
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, engine
 from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference, relative_error
 from autogradviz.recorder.verify.copies_of_op_inputs import (
     CannotReplayError,
+    map_tensors,
+    tensors_in,
+)
+from autogradviz.recorder.verify.replay_op import (
     KeptOp,
     keep_op_of_function,
-    map_tensors,
     own_derivative,
     replaying,
-    tensors_in,
 )
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes
-from autogradviz.render.svg import primitives as svg
+from autogradviz.render.svg import themes_and_primitives as svg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autogradviz.render.svg.primitives import Theme
+    from autogradviz.render.svg.themes_and_primitives import Theme
     from autogradviz.scene.schema import Scene, SceneFold, SceneRibbon
 
 FRAMES: Final = 96

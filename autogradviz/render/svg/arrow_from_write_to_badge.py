@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.render.svg import primitives as svg
+from autogradviz.render.svg import themes_and_primitives as svg
 from autogradviz.render.svg.node_boxes import BADGE_HEIGHT
 from autogradviz.scene.label_text_and_width import saved_tensor_label, text_width
-from autogradviz.scene.node_boxes import BADGE_GAP, BOX_TO_BADGE
+from autogradviz.scene.node_boxes_and_badges import BADGE_GAP, BOX_TO_BADGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autogradviz.render.svg.primitives import Theme
+    from autogradviz.render.svg.themes_and_primitives import Theme
     from autogradviz.scene.layout.coordinates import Box, Placement, Point
     from autogradviz.scene.schema import SavedTensorBadge, Scene
 

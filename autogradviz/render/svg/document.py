@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import plural
 from autogradviz.errors import GraphTooLargeError
-from autogradviz.render.svg import primitives as svg
+from autogradviz.render.svg import themes_and_primitives as svg
 from autogradviz.render.svg.arrow_from_write_to_badge import EDGE as ARROW_EDGE
 from autogradviz.render.svg.arrow_from_write_to_badge import draw_write_arrow
 from autogradviz.render.svg.compiled_region import draw_picture
 from autogradviz.render.svg.fit_column_of_paper import PAPER_MARGIN, fit_to_column, room_of
-from autogradviz.render.svg.graph_parts import (
+from autogradviz.render.svg.groups_header_and_legend import (
     Page,
     byte_bar,
     draw_banner,
@@ -24,7 +24,7 @@ from autogradviz.render.svg.graph_parts import (
     draw_title,
 )
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
-from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme
+from autogradviz.render.svg.themes_and_primitives import Theme, ThemeName, find_theme
 from autogradviz.scene.build_groups import PICTURE_MARGIN
 from autogradviz.scene.label_text_and_width import text_width
 from autogradviz.scene.layout.coordinates import Placement, place

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.scene.label_text_and_width import text_width
 from autogradviz.scene.layout.coordinates import place
-from autogradviz.scene.node_boxes import badge_width, badges_width, right_width
+from autogradviz.scene.node_boxes_and_badges import badge_width, badges_width, right_width
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

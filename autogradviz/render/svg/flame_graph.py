@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
-from autogradviz.render.svg import primitives as svg
-from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme, mix
+from autogradviz.render.svg import themes_and_primitives as svg
+from autogradviz.render.svg.themes_and_primitives import Theme, ThemeName, find_theme, mix
 from autogradviz.scene.label_text_and_width import text_width
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import short_path
-from autogradviz.render.svg import primitives as svg
-from autogradviz.render.svg.primitives import Theme, mix
+from autogradviz.render.svg import themes_and_primitives as svg
+from autogradviz.render.svg.themes_and_primitives import Theme, mix
 from autogradviz.scene.label_text_and_width import (
     BADGE_FONT_SIZE,
     saved_tensor_label,
@@ -19,7 +19,7 @@ from autogradviz.scene.label_text_and_width import (
     text_width,
 )
 from autogradviz.scene.layout.group_sizes_and_main_column import COMPACT_HEIGHT, NODE_HEIGHT
-from autogradviz.scene.node_boxes import BADGE_GAP, BOX_TO_BADGE
+from autogradviz.scene.node_boxes_and_badges import BADGE_GAP, BOX_TO_BADGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

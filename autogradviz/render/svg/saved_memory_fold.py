@@ -10,10 +10,10 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, format_duration
-from autogradviz.render.svg import primitives as svg
+from autogradviz.render.svg import themes_and_primitives as svg
 from autogradviz.render.svg.animated_memory_fold import Film
 from autogradviz.render.svg.fit_column_of_paper import PAPER_MARGIN, room_of
-from autogradviz.render.svg.primitives import Theme, ThemeName, find_theme, mix
+from autogradviz.render.svg.themes_and_primitives import Theme, ThemeName, find_theme, mix
 from autogradviz.scene.label_text_and_width import text_width
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.graph_of_groups import GroupTree
+    from autogradviz.scene.group_tree_components_and_cycles import GroupTree
     from autogradviz.scene.schema import CellKind, Link, SceneGroup, SceneNode
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from autogradviz.scene.graph_of_groups import representatives
+from autogradviz.scene.group_tree_components_and_cycles import representatives
 from autogradviz.scene.layout.crossing_reduction import reduce_crossings
 
 if TYPE_CHECKING:

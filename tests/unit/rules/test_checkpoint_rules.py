@@ -32,7 +32,7 @@ from autogradviz.diagnose.rules.checkpoint_values import (
     checkpoint_captured_tensor_mutated,
     checkpoint_random_not_restored,
 )
-from autogradviz.diagnose.rules.saved_tensors_lost_in_hooks import recomputed_save_overwritten
+from autogradviz.diagnose.rules.recomputed_saves_overwritten import recomputed_save_overwritten
 from autogradviz.diagnose.rules.saved_tensors_written import saved_tensor_mutated
 
 

@@ -27,10 +27,10 @@ from autogradviz import events as e
 from autogradviz.diagnose.rules.compiled_backward import (
     compiled_buffers_donated,
     compiled_double_backward,
-    compiled_op_failed,
     compiled_region_backward_twice,
     compiled_saved_value_written,
 )
+from autogradviz.diagnose.rules.compiled_code_failed import compiled_op_failed
 from autogradviz.diagnose.rules.compiled_hooks import (
     compiled_hook_ignored,
     compiled_output_bypassed,

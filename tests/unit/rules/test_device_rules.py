@@ -7,8 +7,8 @@ from make_log import backward, fact, leaf, node, op, parameter, ran
 from run_rule import lines, run_rule
 
 from autogradviz import events as e
-from autogradviz.diagnose.rules.stream_waits_and_partial_values import (
-    device_waited,
+from autogradviz.diagnose.rules.host_waits_for_device import device_waited
+from autogradviz.diagnose.rules.stream_races_and_gradient_streams import (
     gradient_on_other_stream,
     stream_not_waited,
 )

@@ -33,7 +33,7 @@ from autogradviz.diagnose.rules.checkpoint_errors import (
     saved_tensors_read_twice,
 )
 from autogradviz.diagnose.rules.operations_refused import operation_refused
-from autogradviz.diagnose.rules.saved_tensors_lost_in_hooks import mutation_context_left
+from autogradviz.diagnose.rules.saved_tensor_hooks_wrong import mutation_context_left
 from autogradviz.diagnose.rules.selective_checkpoints import selective_backward_twice
 
 ONCE = "Unpack is being triggered for a tensor that was already unpacked once. "

@@ -3,7 +3,7 @@
 from make_log import entered, exited, fact, op, raised, recompute, recomputed, saved, tensor
 from run_rule import lines, run_rule
 
-from autogradviz.diagnose.rules.checkpoint_effects_repeated import (
+from autogradviz.diagnose.rules.fsdp_recomputations import (
     fsdp_recompute_dtype,
     fsdp_recompute_regathers,
 )

@@ -19,7 +19,7 @@ from make_log import (
 from run_rule import lines, run_rule
 
 from autogradviz.diagnose.rules.backward_refused import gradient_of_non_leaf
-from autogradviz.diagnose.rules.optimizer_steps import (
+from autogradviz.diagnose.rules.optimizer_steps_clipping_and_clearing import (
     clip_at_the_wrong_time,
     gradients_not_cleared,
     scaler_without_scale,

@@ -23,13 +23,13 @@ from run_rule import lines, run_rule
 
 from autogradviz import events as e
 from autogradviz.diagnose.rules.graph_kept_across_steps import graph_kept
-from autogradviz.diagnose.rules.optimizer_steps import (
+from autogradviz.diagnose.rules.optimizer_steps_clipping_and_clearing import (
     clip_without_gradients,
     gradients_discarded,
     optimizer_never_reached,
     step_without_gradients,
 )
-from autogradviz.diagnose.rules.parameters_frozen_or_replaced import parameter_not_updated
+from autogradviz.diagnose.rules.parameters_not_updated import parameter_not_updated
 
 GRADIENT = 50  # of tensor 1
 

@@ -3,7 +3,7 @@
 from make_log import fact, op, tensor
 from run_rule import lines, run_rule
 
-from autogradviz.diagnose.rules.stream_waits_and_partial_values import partial_value_used
+from autogradviz.diagnose.rules.partial_values import partial_value_used
 from autogradviz.events import CollectiveCalled, DistributedTensorSeen
 
 PART = [

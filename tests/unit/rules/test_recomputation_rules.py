@@ -28,7 +28,8 @@ from autogradviz.diagnose.rules.checkpoint_errors import (
     checkpoint_saves_misaligned,
     early_stop_caught,
 )
-from autogradviz.diagnose.rules.checkpoint_values import checkpoint_value_mismatch, custom_recompute
+from autogradviz.diagnose.rules.checkpoint_values import checkpoint_value_mismatch
+from autogradviz.diagnose.rules.checkpoint_written_by_hand import custom_recompute
 from autogradviz.diagnose.rules.selective_checkpoints import selective_cache_mutated
 
 # --- checkpoint-state-changed, checkpoint-context-missing, checkpoint-not-repeatable ------------

@@ -27,12 +27,13 @@ from autogradviz.diagnose.rules.custom_functions import (
     function_input_written,
     kept_alive_after_backward,
 )
-from autogradviz.diagnose.rules.gradient_values import shared_gradient_written
 from autogradviz.diagnose.rules.operations_refused import inference_tensor, inplace_refused
 from autogradviz.diagnose.rules.parameters_frozen_or_replaced import data_reassigned
-from autogradviz.diagnose.rules.saved_tensors_lost_in_hooks import (
+from autogradviz.diagnose.rules.saved_tensor_hooks_wrong import (
     hook_buffer_reused,
     hooks_wrong_tensor,
+)
+from autogradviz.diagnose.rules.saved_tensors_detached_or_freed import (
     saved_memory_freed,
     saved_tensor_detached,
 )
@@ -41,6 +42,7 @@ from autogradviz.diagnose.rules.saved_tensors_written import (
     silent_write,
     sparse_parts_written,
 )
+from autogradviz.diagnose.rules.shared_gradients_written import shared_gradient_written
 
 # --- silent-write -------------------------------------------------------------------------------
 
