@@ -51,6 +51,7 @@ _OPERANDS: Final = 2
 
 _RESHAPING: Final = frozenset({"view", "_unsafe_view", "_reshape_alias"})
 _PADDING: Final = frozenset({"cat", "constant_pad_nd"})
+_TRANSPOSING: Final = frozenset({"transpose", "permute", "movedim", "t"})
 
 _PRODUCTS: Final = frozenset({"bmm", "mm", "matmul", "einsum", "baddbmm", "dot", "mv"})
 _NORMALIZING: Final = frozenset({"_softmax", "_log_softmax", "_safe_softmax"})
@@ -442,13 +443,21 @@ def _drawn(graph: CausalGraph, index: int) -> int:
 def _mixing_views(graph: CausalGraph) -> Iterator[Fact]:
     """Yield a fact for each line that reshapes a tensor as if that could reorder its axes."""
     groups: dict[SourceLocation, list[int]] = defaultdict(list)
+    transposed = {
+        each
+        for index, name in enumerate(graph.op_names)
+        if name in _TRANSPOSING
+        for each in graph.inputs[index][:1]
+    }
     for index in graph.slice_ops:
         stack = graph.analysis.user_stack(graph.stacks[index])
         if graph.op_names[index] not in _RESHAPING or not stack:
             continue
         given, made = _shapes_of_view(graph, index)
         mixes = _exchanges_axes(given, made) or _exchanges_axes(made, given)
-        if mixes and not _is_shift(graph, index):
+        if transposed.intersection(graph.outputs[index]) and _moves_a_factor(given, made):
+            continue  # heads beside the batch: the axes are exchanged afterwards
+        if mixes and not _is_shift(graph, index) and not _is_of_transposed(graph, index):
             groups[stack[0]].append(index)
     for place, ops in groups.items():
         yield _fact(graph, place, ops, _exchanged)
@@ -482,6 +491,27 @@ def _exchanges_axes(given: list[int], made: list[int]) -> bool:
             orders = parts, parts[::-1]
             return all(made != [*before, *order, *after] for order in orders)
     return False
+
+
+def _is_of_transposed(graph: CausalGraph, index: int) -> bool:
+    """Return whether a view joins the axes of what was transposed for it."""
+    made = graph.producers(index)[0]
+    copied = made != NO_OP and graph.op_names[made] == "clone"
+    shown = graph.views(made if copied else index)[0]
+    return shown != NO_OP and graph.op_names[shown] in _TRANSPOSING
+
+
+def _moves_a_factor(given: list[int], made: list[int]) -> bool:
+    """Return whether a view divides an axis and joins a part with the axis before it.
+
+    ``[length, batch, heads * size]`` becomes ``[length, batch * heads, size]`` so, which looks like
+    an exchange if the batch is as large as ``size``.
+    """
+    changed = [at for at, sizes in enumerate(zip(given, made, strict=False)) if len(set(sizes)) > 1]
+    if len(given) != len(made) or len(changed) != _OPERANDS or changed[1] != changed[0] + 1:
+        return False
+    first = changed[0]
+    return made[first] % given[first] == 0
 
 
 def _is_shift(graph: CausalGraph, index: int) -> bool:

@@ -462,6 +462,17 @@ def relative_shift(model):
     padded.view(2, 9, 5)[:, 1:].reshape(2, 5, 8).square().sum().backward()
 
 
+def heads_beside_the_batch(model):
+    by_head = model(torch.rand(5, 2, 3)).view(5, 2 * 4, 2).transpose(0, 1)
+    by_head.tanh().square().sum().backward()
+
+
+def attention_of_as_many_samples_as_a_head_has_sizes(model):
+    attention = torch.nn.MultiheadAttention(8, 4)
+    x = model(torch.rand(5, 2, 3))
+    attention(x, x, x)[0].square().sum().backward()
+
+
 def parts_of_equal_size(model):
     model(torch.rand(2, 8, 3)).view(2, 4, 8, 2).square().sum().backward()
 
@@ -479,7 +490,14 @@ def test_view_that_exchanges_axes_is_found(step, engine):
 
 @pytest.mark.parametrize(
     "step",
-    [heads_by_transpose, relative_shift, parts_of_equal_size, images_flattened],
+    [
+        heads_by_transpose,
+        heads_beside_the_batch,
+        relative_shift,
+        parts_of_equal_size,
+        attention_of_as_many_samples_as_a_head_has_sizes,
+        images_flattened,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_other_views_are_not_found(step, engine):
