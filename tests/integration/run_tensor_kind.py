@@ -50,7 +50,7 @@ RECORDED = {
 """The options of ``record`` by name."""
 _OF_EVERY_KIND = {
     "derivative: no parameters of modules in what is back-propagated first",
-    "samples: no floating tensor with a batch dimension enters the model",
+    "samples: no module receives a floating tensor of two or more samples",
     "micro-batches: give the arguments of the step: check(step, model, batch=(x, y))",
 }
 """Sentences of ``check`` on steps with plain tensors, too."""

@@ -404,6 +404,12 @@ def test_mixed_samples_name_the_module():
     assert outcome("samples", Net()).outcome == "holds"
 
 
+def test_samples_are_checked_without_a_model():
+    layer = nn.Linear(3, 2)
+    entry = outcome("samples", None, lambda: layer(torch.ones(2, 3)).sum())
+    assert entry.outcome == "holds"
+
+
 def test_parts_of_a_batch():
     model = Net()
     entry = outcome("micro-batches", model, lambda x, y: loss_of(model, x, y), batch=(X, Y))

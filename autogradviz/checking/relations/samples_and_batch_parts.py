@@ -48,7 +48,7 @@ def _is_batch(tensor: torch.Tensor) -> bool:
 
 
 @contextmanager
-def _capturing(model: torch.nn.Module, captured: _Captured) -> Iterator[None]:
+def _capturing(modules: dict[str, torch.nn.Module], captured: _Captured) -> Iterator[None]:
     handles = []
 
     def before(_module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -64,8 +64,8 @@ def _capturing(model: torch.nn.Module, captured: _Captured) -> Iterator[None]:
 
         return after
 
-    handles.append(model.register_forward_pre_hook(before))
-    for name, module in model.named_modules():
+    for name, module in modules.items():
+        handles.append(module.register_forward_pre_hook(before))
         handles.append(module.register_forward_hook(make_after(name)))
     try:
         yield
@@ -83,10 +83,13 @@ def samples(program: Program) -> CheckEntry:
         nonlocal leak
         leak = _first_leak(captured)
 
-    program.run(At(step_end), _capturing(program.model, captured), backward=False)
+    if not any(program.model.children()):
+        verified_trace(program)  # finds the modules, if no model was given
+    modules = dict(program.model.named_modules())  # a run forgets what the last one found
+    program.run(At(step_end), _capturing(modules, captured), backward=False)
     root = captured.root
     if root is None or not captured.outputs:
-        message = "no floating tensor with a batch dimension enters the model"
+        message = "no module receives a floating tensor of two or more samples"
         raise NothingToCheckError(message)
     if leak is None:
         text = f"the output of one sample does not depend on the other {root.shape[0] - 1}"
