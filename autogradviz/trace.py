@@ -203,7 +203,8 @@ class Trace:
             >>> [(entry.mechanism, entry.statement) for entry in recorded.audit()]
             [('cut', 'scale = x.sum().detach()')]
         """
-        return Audit([audit_entry(fact, self.analysis) for fact in self._facts])
+        entries = [audit_entry(fact, self.analysis) for fact in self._facts]
+        return Audit(entries, self.analysis.nothing_ran)
 
     def certificate(self) -> Certificate:
         """Return the result of the verification of gradients: the first wrong one, if any.

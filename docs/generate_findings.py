@@ -79,8 +79,14 @@ def tables() -> Iterator[str]:
 def body(page: Page) -> list[str]:
     """Return meaning, causes and fix of a finding or an error."""
     texts = (" ".join(text.split()) for text in (page.means, page.happens, page.fix))
-    means, happens, fix = (text.replace("*", "\\*") for text in texts)
+    means, happens, fix = map(_escape_stars, texts)
     return [means, f"**How it happens.** {happens}", f"**How to fix it.** {fix}"]
+
+
+def _escape_stars(text: str) -> str:
+    """Escape stars that are not in code, where a backslash would be shown."""
+    parts = text.split("`")
+    return "`".join(each if at % 2 else each.replace("*", "\\*") for at, each in enumerate(parts))
 
 
 def messages() -> dict[str, str]:

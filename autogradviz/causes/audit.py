@@ -202,8 +202,11 @@ class Audit(Sequence[AuditEntry]):
         (0, '[]')
     """
 
-    def __init__(self, entries: Sequence[AuditEntry]) -> None:
+    def __init__(self, entries: Sequence[AuditEntry], nothing_ran: str = "") -> None:
+        """Take the entries, and the advice for a recording in which PyTorch did nothing."""
         self._entries = tuple(entries)
+        advice = f" {nothing_ran[:1].upper()}{nothing_ran[1:]}."
+        self._nothing = NOTHING + (advice if nothing_ran else "")
 
     @overload
     def __getitem__(self, index: int) -> AuditEntry: ...
@@ -244,7 +247,7 @@ class Audit(Sequence[AuditEntry]):
         return "\n".join(str(entry) for entry in self._entries)
 
     def __str__(self) -> str:
-        return "\n\n".join(map(_whole_text, self._entries)) or NOTHING
+        return "\n\n".join(map(_whole_text, self._entries)) or self._nothing
 
     def _repr_html_(self) -> str:
         return (
@@ -258,7 +261,7 @@ class Audit(Sequence[AuditEntry]):
                 )
                 for entry in self._entries
             )
-            or f"<p>{NOTHING}</p>"
+            or f"<p>{self._nothing}</p>"
         )
 
 

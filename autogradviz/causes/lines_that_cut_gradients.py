@@ -72,8 +72,8 @@ class _Effects:
             f"{plural(len(without), 'parameter')} ({percent(lost)} of the elements) "
             f"{'gets' if len(without) == 1 else 'get'} {result} gradient: {join_names(names)}"
             if without
-            else f"one way of {plural(len(behind), 'parameter')} ({percent(share)} of the "
-            "elements) to the loss has no gradient; other ways have one"
+            else f"one path from {plural(len(behind), 'parameter')} ({percent(share)} of the "
+            "elements) to the loss is cut; gradients come from other paths only"
         )
         if len(ops) > 1:
             effect += f"; {plural(len(ops), 'time')}"

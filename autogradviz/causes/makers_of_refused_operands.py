@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _LOOK_BACK: Final = 2000  # ops before the exception
-_FIX: Final = "# give the operands the shapes, dtypes and graphs that the operator takes"
+_FIX: Final = "# give the operands the shapes, dtypes, values and graphs that the operator takes"
 
 
 def find_refusal(

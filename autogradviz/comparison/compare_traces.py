@@ -200,7 +200,7 @@ def _slot(analysis: Analysis, saved: SavedTensor) -> str:
 
 def _writes(analysis: Analysis) -> Counter[str]:
     return Counter(
-        f"{entry.op or 'unseen'} on a saved tensor"
+        f"{entry.op or 'unseen'} on a saved tensor, at any time"
         for history in analysis.histories
         for entry in history.entries
         if entry.kind == "written"

@@ -97,7 +97,7 @@ def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
     wrong = len({*blamed, *analysis.stale} & analysis.saved.keys())
     if count:
         yield SceneFact(
-            text=f"{wrong:,} of {count:,} saved tensors were written after the save",
+            text=f"{wrong:,} of {count:,} saved tensors were written between save and use",
             view="tensors",
             good=not wrong,
         )

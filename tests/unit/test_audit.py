@@ -83,7 +83,7 @@ def test_a_detached_value_that_reaches_the_loss_is_a_cut():
     [entry] = recorded.audit()
     assert (entry.mechanism, str(entry.location)) == ("cut", "t.py:2")
     assert entry.parameters == ("net.weight",)
-    assert "one way" in entry.effect
+    assert "one path" in entry.effect
 
 
 def test_a_detached_value_that_reaches_no_loss_is_no_entry():
@@ -199,7 +199,11 @@ def test_a_write_to_memory_that_was_read_before_and_is_read_after_is_an_entry():
 def test_an_empty_recording_has_no_entry():
     audit = autogradviz.Trace(make_log()).audit()
     assert (len(audit), repr(audit), str(audit), audit.to_json()) == (
-        0, "<Audit: nothing that needs a look>", "Nothing that needs a look.", "[]",
+        0,
+        "<Audit: nothing that needs a look>",
+        "Nothing that needs a look. Nothing ran in the block: put the forward and the backward "
+        "into it.",
+        "[]",
     )  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def test_writes_after_the_save_are_counted():
     with pytest.raises(RuntimeError), autogradviz.record() as trace:
         step(torch.rand(3, requires_grad=True))
     [written] = [text for text in facts(trace) if "written" in text]
-    assert written == "1 of 2 saved tensors were written after the save"
+    assert written == "1 of 2 saved tensors were written between save and use"
     assert not facts(trace)[written]
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _MAX_CHAIN: Final = 200
 _TORCH: Final = "/torch/"
 _RECORDER: Final = "/autogradviz/recorder/"
+_PLAN: Final = "/autogradviz/planning/"
 _NOT_OF_TORCH: Final = ("AssertionError", "KeyboardInterrupt", "SystemExit", "StopIteration")
 
 
@@ -44,8 +45,11 @@ def raised_by_pytorch(evidence: Evidence, graph: CausalGraph) -> bool:
     if error is None or error.type_name.endswith(_NOT_OF_TORCH):
         return False
     stack = evidence.error_stack()
-    if stack and _TORCH in stack[0].filename.replace("\\", "/"):
+    raised_in = stack[0].filename.replace("\\", "/") if stack else ""
+    if _TORCH in raised_in:
         return True
+    if _PLAN in raised_in:
+        return False
     ended, starts = graph.analysis.log.of(BackwardEnded), graph.analysis.log.of(BackwardStarted)
     if ended and ended[-1].failed:
         last = ended[-1].backward_id

@@ -64,21 +64,21 @@ _DECORATOR: Final = "/torch/utils/_contextlib.py"
 """The file whose frames call a function that a mode decorates."""
 REASONS: Final[dict[EndKind, str]] = {
     "mode": "Gradients were disabled, so its result has no node.",
-    "write": "It writes into a tensor that has a graph while gradients are disabled: the graph "
-    "still describes how the old values were computed.",
-    "detach": "It returns the same values without their graph.",
+    "write": "This line writes into a tensor that has a graph while gradients are disabled: the "
+    "graph still describes how the old values were computed.",
+    "detach": "This line returns the same values without their graph.",
     "integers": "Its result is of an integer type: integers have no gradient.",
-    "number": "It converts a tensor to a Python number, which has no graph.",
+    "number": "This line converts a tensor to a Python number, which has no graph.",
     "reentrant": "With use_reentrant=True a region gets a node only if one of its own arguments "
     "requires a gradient; tensors in lists, dicts and closures do not count.",
     "backward": "Gradients have no graph of their own, unless they are computed with "
     "create_graph=True.",
     "marked": "A custom Function marked this result as non-differentiable.",
-    "fresh": "It makes a new tensor from Python numbers or NumPy memory: without a graph.",
-    "constant": "It makes a new tensor that is computed from no other: without a graph.",
+    "fresh": "This line makes a new tensor from Python numbers or NumPy memory: without a graph.",
+    "constant": "This line makes a new tensor that is computed from no other: without a graph.",
     "zero": "Its derivative is zero wherever it exists: backward runs it and passes zeros on.",
     "numbers": "The values pass through Python numbers or NumPy, which have no graph.",
-    "leaf": "It makes a new leaf: backward stops there and accumulates into the leaf.",
+    "leaf": "This line makes a new leaf: backward stops there and accumulates into the leaf.",
 }
 FIXES: Final[dict[EndKind, str]] = {
     "mode": "# compute what the loss needs outside this block",

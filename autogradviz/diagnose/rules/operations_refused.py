@@ -282,7 +282,7 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
         fix=_changed_statement(message, error.location)
         or (
-            "# give the operands the shapes, dtypes and graphs that the operator takes"
+            "# give the operands the shapes, dtypes, values and graphs that the operator takes"
             if origins
             else '# trace.why("error") lists what this line depends on'
         ),
