@@ -646,7 +646,8 @@ class _Answers:
     def _of_node(self, node_id: int) -> Explanation:
         graph, analysis = self._graph, self._analysis
         node = analysis.graph.nodes[node_id]
-        label = f"{node.name} #{node_id}"
+        owner = graph.owner_name(graph.leaves[node_id]) if node_id in graph.leaves else ""
+        label = f"{node.name} #{node_id}{f' of {owner}' if owner else ''}"
         ran = f"ran {plural(node.runs, 'time')}" if node.runs else "did not run in any backward"
         steps = [_step(f"{label} {ran}", None, ())]
         if node.location is not None:

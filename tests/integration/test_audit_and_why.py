@@ -351,3 +351,11 @@ def test_variables_are_not_listed_if_the_cause_of_an_exception_is_known(tmp_path
         "    loss.backward()\n",
     )
     assert entries == []
+
+
+def test_the_node_of_a_parameter_says_whose_it_is():
+    net = Net()
+    with autogradviz.record(net) as trace:
+        net(torch.ones(2, 3)).sum().backward()
+    texts = [str(trace.why(node_id)) for node_id in trace.analysis.graph.nodes]
+    assert any(" of head.bias ran 1 time" in text for text in texts)
