@@ -48,7 +48,7 @@ _NAMES_BY_MODULE = {
     "trace_method_results.flame_graph_view": "FlameGraphView",
     "trace_method_results.fold_view": "FoldView",
     "trace_method_results.graph_view": "GraphView graph",
-    "trace_method_results.what_keeps_alive": "OwnerPath Owners owners",
+    "trace_method_results.owners_of_tensor_or_node": "OwnerPath Owners owners",
 }
 """The names that are imported on first access, so that ``import autogradviz`` is fast.
 

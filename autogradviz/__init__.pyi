@@ -97,8 +97,8 @@ from autogradviz.trace_method_results.flame_graph_view import FlameGraphView as 
 from autogradviz.trace_method_results.fold_view import FoldView as FoldView
 from autogradviz.trace_method_results.graph_view import GraphView as GraphView
 from autogradviz.trace_method_results.graph_view import graph as graph
-from autogradviz.trace_method_results.what_keeps_alive import OwnerPath as OwnerPath
-from autogradviz.trace_method_results.what_keeps_alive import Owners as Owners
-from autogradviz.trace_method_results.what_keeps_alive import owners as owners
+from autogradviz.trace_method_results.owners_of_tensor_or_node import OwnerPath as OwnerPath
+from autogradviz.trace_method_results.owners_of_tensor_or_node import Owners as Owners
+from autogradviz.trace_method_results.owners_of_tensor_or_node import owners as owners
 
 def load_ipython_extension(shell: object) -> None: ...

@@ -26,7 +26,7 @@ import "./shell/top_bar.css";
 import "./shell/search.css";
 import "./shell/help_menu.css";
 import "./shell/navigation_rail.css";
-import "./shell/parts_of_step_page.css";
+import "./shell/step_page_tabs.css";
 import "./shell/scrubber.css";
 import "./shell/details/details.css";
 import "./shell/details/why_trail.css";
@@ -42,7 +42,7 @@ import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { indexScene } from "./scene/scene_index.js";
 import { makeNavigationRail } from "./shell/navigation_rail.js";
-import { makeStepParts } from "./shell/parts_of_step_page.js";
+import { makeStepPageTabs } from "./shell/step_page_tabs.js";
 import { Scrubber } from "./shell/scrubber.js";
 import { Search } from "./shell/search.js";
 import { makeTopBar } from "./shell/top_bar.js";
@@ -157,7 +157,7 @@ function mountScene(root, scene, model, open, node) {
   const savePicture = (/** @type {"svg" | "png"} */ kind) => exportPicture(store, panes, kind);
   const topBar = makeTopBar(VIEWS, store, search.element, savePicture, linkText, palette);
   const rail = makeNavigationRail(VIEWS, store);
-  const parts = makeStepParts(VIEWS, store);
+  const parts = makeStepPageTabs(VIEWS, store);
   // One accent color: without a certain finding, nothing is red.
   const isHint =
     scene.findings.length > 0 && scene.findings.every(({ confidence }) => confidence === "hint");

@@ -7,7 +7,7 @@
 import { COLORS } from "./scene/graph_colorings.js";
 import { sameItem } from "./shared_view_state.js";
 import { SLOWLY_MS, STATE, describeState, readState } from "./view_state_in_address.js";
-import { describeSelection, findItem } from "./find_and_describe_selected_item.js";
+import { describeSelection, findItem } from "./selection_to_and_from_id.js";
 
 /** @typedef {import("./shared_view_state.js").Store} Store */
 

@@ -5,10 +5,10 @@
  */
 
 import { sameItem } from "./shared_view_state.js";
-import { describeSelection, findItem } from "./find_and_describe_selected_item.js";
+import { describeSelection, findItem } from "./selection_to_and_from_id.js";
 
 /** @typedef {import("./shared_view_state.js").Store} Store */
-/** @typedef {import("./find_and_describe_selected_item.js").Selection} Selection */
+/** @typedef {import("./selection_to_and_from_id.js").Selection} Selection */
 
 /** Between two messages about the state. */
 export const SLOWLY_MS = 300;

@@ -24,7 +24,7 @@ from autogradviz.recorder.torch_internals.names_in_compilers import (
     without_autograd_cache,
 )
 from autogradviz.recorder.torch_internals.patches import patched
-from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference
+from autogradviz.recorder.verify.relative_error_of_gradients import TOLERANCES, difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -23,8 +23,8 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_sequence_nr,
 )
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
-from autogradviz.recorder.verify.compare_gradients import TOLERANCES
 from autogradviz.recorder.verify.copies_of_op_inputs import tensors_in
+from autogradviz.recorder.verify.relative_error_of_gradients import TOLERANCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

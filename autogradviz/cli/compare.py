@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import warn_incomplete
+from autogradviz.cli.incomplete_traces import warn_incomplete
 from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.comparison.compare_traces import compare
 from autogradviz.distributed_runs import Run

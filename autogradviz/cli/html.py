@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import add_output, add_redact, has_graph, warn_incomplete
+from autogradviz.cli.common_arguments import add_output, add_redact
+from autogradviz.cli.incomplete_traces import has_graph, warn_incomplete
 from autogradviz.cli.output_files import choose_output, print_written
 from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.comparison.compare_traces import compare

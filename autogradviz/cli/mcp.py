@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz._version import __version__
-from autogradviz.cli.common_arguments import add_trace, warn_incomplete
+from autogradviz.cli.common_arguments import add_trace
+from autogradviz.cli.incomplete_traces import warn_incomplete
 from autogradviz.cli.mcp_tools import Tools, describe_tools
 from autogradviz.cli.subcommand_and_exit_codes import SUMMARIES, Command
 from autogradviz.trace import load

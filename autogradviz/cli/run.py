@@ -6,11 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.breakpoints.stop_condition import parse_condition
-from autogradviz.cli.common_arguments import (
-    seconds,
-    step_count,
-    step_range,
-)
+from autogradviz.cli.common_arguments import seconds, step_count, step_range
 from autogradviz.cli.record_program_for_run import ProgramRecording, print_error
 from autogradviz.cli.run_as_main import is_success, read_program, run_as_main
 from autogradviz.cli.subcommand_and_exit_codes import FAILED, Command, describe_error

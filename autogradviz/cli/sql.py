@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import warn_incomplete
+from autogradviz.cli.incomplete_traces import warn_incomplete
 from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.errors import UnknownTargetError
 from autogradviz.render.terminal_text import print_out, strip_controls

@@ -135,7 +135,7 @@ class Command:
         if self.reads == "nothing":
             self.run(options)
             return
-        from autogradviz.cli.common_arguments import warn_incomplete
+        from autogradviz.cli.incomplete_traces import warn_incomplete
         from autogradviz.distributed_runs.run import open_any as load_trace_or_run
         from autogradviz.trace import load
 

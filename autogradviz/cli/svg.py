@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.cli.common_arguments import add_output, add_redact, depth, has_graph
+from autogradviz.cli.common_arguments import add_output, add_redact, depth
+from autogradviz.cli.incomplete_traces import has_graph
 from autogradviz.cli.output_files import choose_output, print_written
 from autogradviz.cli.subcommand_and_exit_codes import Command
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.finding_text import explain, short_location
-from autogradviz.distributed_runs.collective_differences import (
-    RankCollectives,
-    find_collective_differences,
-)
-from autogradviz.distributed_runs.deciding_branch import (
+from autogradviz.distributed_runs.branch_or_loop_that_decided import (
     find_branch,
     find_branch_not_taken,
     find_loop,
+)
+from autogradviz.distributed_runs.collective_differences import (
+    RankCollectives,
+    find_collective_differences,
 )
 from autogradviz.distributed_runs.first_different_op import (
     RankOps,

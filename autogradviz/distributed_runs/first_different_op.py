@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz import event_log
 from autogradviz.analysis import align_ops
 from autogradviz.diagnose.finding_text import short_location
-from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
+from autogradviz.distributed_runs.branch_or_loop_that_decided import find_branch_not_taken
 from autogradviz.event_log.stacks import Stacks
 from autogradviz.events import (
     ModuleEntered,

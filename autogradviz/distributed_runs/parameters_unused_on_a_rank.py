@@ -8,7 +8,7 @@ from autogradviz import event_log
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.finding_text import explain, join_names
-from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
+from autogradviz.distributed_runs.branch_or_loop_that_decided import find_branch_not_taken
 from autogradviz.distributed_runs.first_different_op import Lines
 from autogradviz.events import (
     DataParallelSeen,

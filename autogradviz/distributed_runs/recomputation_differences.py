@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from autogradviz import event_log
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.finding_text import describe_op, describe_region, explain
-from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken
+from autogradviz.distributed_runs.branch_or_loop_that_decided import find_branch_not_taken
 from autogradviz.events import (
     RecomputeStarted,
 )

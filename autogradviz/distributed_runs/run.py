@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz import trace as traces
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.comparison.compare_traces import compare
-from autogradviz.distributed_runs.export_run import dataset, write_parquet
 from autogradviz.distributed_runs.findings import RunFinding, find_problems
 from autogradviz.distributed_runs.first_different_op import first_difference
 from autogradviz.distributed_runs.gradient_differences import equal_gradients
@@ -30,6 +29,7 @@ from autogradviz.distributed_runs.ranks_unlike_others import (
     group_ranks,
     other_parameters_without_gradients,
 )
+from autogradviz.distributed_runs.table_of_all_ranks import dataset, write_parquet
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.support.import_rich_keep_random_state import Table, Text
@@ -311,7 +311,7 @@ class Run:
             ...     model(x).sum().backward()
             >>> autogradviz.load("run/").html("run.html")
         """
-        from autogradviz.distributed_runs.export_run import save_redacted, write_html
+        from autogradviz.distributed_runs.html_report import save_redacted, write_html
 
         if not redact:
             write_html(self, path, overwrite=overwrite)

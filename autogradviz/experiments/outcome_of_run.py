@@ -16,7 +16,7 @@ from autogradviz.experiments.replace_statement import NotUndoneError
 from autogradviz.recorder.torch_internals.patches import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import current
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
-from autogradviz.recorder.verify.compare_gradients import relative_error
+from autogradviz.recorder.verify.relative_error_of_gradients import relative_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

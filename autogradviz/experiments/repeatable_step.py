@@ -18,7 +18,7 @@ from autogradviz.experiments.program_state import ProgramState
 from autogradviz.recorder.torch_internals.patches import patched_in_all_modules
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, current
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_without_values
-from autogradviz.recorder.verify.compare_gradients import TOLERANCES, relative_error
+from autogradviz.recorder.verify.relative_error_of_gradients import TOLERANCES, relative_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

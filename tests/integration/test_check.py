@@ -20,7 +20,7 @@ from autogradviz.checking.first_value_missing_from_other_run import (
 from autogradviz.checking.relations.gradient_against_differences import float64
 from autogradviz.cli.entry_point import main
 from autogradviz.diagnose.finding_text import place_text
-from autogradviz.recorder.verify.compare_gradients import TOLERANCES
+from autogradviz.recorder.verify.relative_error_of_gradients import TOLERANCES
 
 pytestmark = pytest.mark.one_in(2, reason="runs each step several times", in_ci=1)
 

@@ -5,7 +5,10 @@ from textwrap import dedent
 import pytest
 
 from autogradviz.analysis.types import SourceLocation
-from autogradviz.distributed_runs.deciding_branch import find_branch_not_taken, find_loop
+from autogradviz.distributed_runs.branch_or_loop_that_decided import (
+    find_branch_not_taken,
+    find_loop,
+)
 
 PROGRAM = dedent(
     """

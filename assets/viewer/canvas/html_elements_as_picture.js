@@ -61,7 +61,7 @@ export function pagePicture(element, palette) {
   };
   add(element, origin);
   const size = { width: origin.width, height: Math.min(origin.height, Math.ceil(bottom) + MARGIN) };
-  const draw = (/** @type {import("./fit_and_keep_canvas.js").Drawing} */ { pen }) => {
+  const draw = (/** @type {import("./size_cache_and_clip_canvas.js").Drawing} */ { pen }) => {
     for (const paint of painters) paint(pen.ctx);
   };
   return { canvas: element, palette, size, draw };

@@ -10,7 +10,7 @@ import { formatCount, formatPlace, plural } from "../scene/format_numbers_and_na
 import { VirtualCanvas } from "./virtually_scrolled_canvas.js";
 
 /** @typedef {import("./types.js").CollectiveLanes} Lanes */
-/** @typedef {import("../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
+/** @typedef {import("../canvas/size_cache_and_clip_canvas.js").Drawing} Drawing */
 
 const ROW = 24;
 const TOP = 34;

@@ -18,7 +18,7 @@ import {
 import { VirtualCanvas } from "./virtually_scrolled_canvas.js";
 
 /** @typedef {import("./selected_rank_and_coloring.js").RunState} RunState */
-/** @typedef {import("../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
+/** @typedef {import("../canvas/size_cache_and_clip_canvas.js").Drawing} Drawing */
 
 const AXIS = 20;
 const HEADER = 22;

@@ -1,11 +1,11 @@
 // @ts-check
 /** A canvas that shows the visible part of a picture larger than itself, with native scrolling. */
 
-import { startDrawing } from "../canvas/fit_and_keep_canvas.js";
+import { startDrawing } from "../canvas/size_cache_and_clip_canvas.js";
 import { h, listen } from "../dom.js";
 import { placeTooltip } from "../shell/place_tooltip.js";
 
-/** @typedef {import("../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
+/** @typedef {import("../canvas/size_cache_and_clip_canvas.js").Drawing} Drawing */
 /** @typedef {import("../canvas/theme.js").Palette} Palette */
 
 /**

@@ -10,7 +10,7 @@ import {
   plural,
   placeOf,
 } from "./format_numbers_and_names.js";
-import { largestFold } from "./ribbon_bytes_and_colors.js";
+import { largestFold } from "./bytes_of_ribbons_and_folds.js";
 
 /** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
 

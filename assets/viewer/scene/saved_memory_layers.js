@@ -1,7 +1,7 @@
 // @ts-check
 /** Saved memory over time in layers: by kind of saved tensor, module or source line. */
 
-import { kindOfStorage } from "./ribbon_bytes_and_colors.js";
+import { kindOfStorage } from "./saved_kind_colors.js";
 import { blockPrefix, plural, placeOf } from "./format_numbers_and_names.js";
 
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */

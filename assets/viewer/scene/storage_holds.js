@@ -3,7 +3,7 @@
  * The times at which saved tensors keep storages alive, and the peak of what they hold in a range.
  */
 
-import { stepAt } from "./step_of_time_and_node.js";
+import { stepAt } from "./index_of_training_step.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 

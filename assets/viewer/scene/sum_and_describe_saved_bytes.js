@@ -7,6 +7,7 @@
 
 import { formatBytes, plural } from "./format_numbers_and_names.js";
 
+/** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
 
 /** The definitions, for the help. */
@@ -148,3 +149,9 @@ export function largerSavedText({ nbytes, recomputed_nbytes }) {
     recomputed_nbytes: isSaved ? 0 : recomputed_nbytes,
   });
 }
+
+/**
+ * @param {Scene} scene
+ * @returns {boolean} whether what no backward read is what it did not reach
+ */
+export const isStopped = ({ summary }) => summary.error_type !== "";

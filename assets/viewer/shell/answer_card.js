@@ -4,7 +4,7 @@
 import { hostTheme } from "../canvas/theme.js";
 import { copyButton } from "../copy_button.js";
 import { button, h } from "../dom.js";
-import { kindColors } from "../scene/ribbon_bytes_and_colors.js";
+import { kindColors } from "../scene/saved_kind_colors.js";
 import { formatPlace } from "../scene/format_numbers_and_names.js";
 import { answerMarkdown } from "../scene/answer_questions.js";
 

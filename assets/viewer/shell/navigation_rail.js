@@ -3,7 +3,7 @@
 
 import { icon } from "../canvas/draw_glyph.js";
 import { button, h } from "../dom.js";
-import { stepParts } from "./parts_of_step_page.js";
+import { stepParts } from "./step_page_tabs.js";
 
 /**
  * @param {import("../views/registry.js").View[]} views

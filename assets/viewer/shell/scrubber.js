@@ -3,7 +3,7 @@
 
 import { proportionalAxis } from "../scene/time_axis.js";
 import { paintTimes, paintTorn } from "../canvas/paint_time_axis.js";
-import { startDrawing } from "../canvas/fit_and_keep_canvas.js";
+import { startDrawing } from "../canvas/size_cache_and_clip_canvas.js";
 import { button, claim, h, listen } from "../dom.js";
 import { changeTimes, stackLayers } from "../scene/saved_memory_layers.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format_numbers_and_names.js";

@@ -48,7 +48,7 @@ import { timelineView } from "./timeline/index.js";
  * @property {HTMLElement} canvas whose size and font the picture has
  * @property {Palette} palette
  * @property {{width: number, height: number}} [size] of the content, if it is not the canvas
- * @property {(drawing: import("../canvas/fit_and_keep_canvas.js").Drawing) => void} draw
+ * @property {(drawing: import("../canvas/size_cache_and_clip_canvas.js").Drawing) => void} draw
  */
 
 /** @type {View[]} in the order of the navigation rail; the first that exists is displayed first */

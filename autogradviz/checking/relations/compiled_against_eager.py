@@ -35,7 +35,7 @@ from autogradviz.recorder.torch_internals.names_in_compilers import (
     inductor_config,
     without_autograd_cache,
 )
-from autogradviz.recorder.verify.compare_gradients import relative_error
+from autogradviz.recorder.verify.relative_error_of_gradients import relative_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ from autogradviz.checking.result import CheckEntry
 from autogradviz.experiments.repeatable_step import (
     dense,
 )
-from autogradviz.recorder.verify.compare_gradients import relative_error
+from autogradviz.recorder.verify.relative_error_of_gradients import relative_error
 
 if TYPE_CHECKING:
     from autogradviz.experiments.repeatable_step import Program

@@ -14,8 +14,8 @@ from autogradviz.experiments.running_line_of_user import user_line
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.torch_internals.private_api import TorchDispatchMode
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
-from autogradviz.recorder.verify.compare_gradients import relative_error
 from autogradviz.recorder.verify.copies_of_op_inputs import map_tensors, tensors_in
+from autogradviz.recorder.verify.relative_error_of_gradients import relative_error
 
 if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation

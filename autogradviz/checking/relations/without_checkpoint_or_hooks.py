@@ -20,7 +20,7 @@ from autogradviz.experiments.repeatable_step import (
     tolerance_text,
 )
 from autogradviz.recorder.torch_internals.patches import patched
-from autogradviz.recorder.verify.compare_gradients import ROUNDING
+from autogradviz.recorder.verify.relative_error_of_gradients import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,26 +8,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import is_length, state_texts
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
-    REACHABLE,
-    LineCandidate,
-    attribute_name,
-    base,
-    base_name,
-    best_line,
-    item_key,
-    with_owner,
-    without_parts,
-    words,
-)
 from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
 from autogradviz.diagnose.blame.find_line_that_changed_state import (
     find_culprit,
     find_thread_dispatch,
     other_thread,
 )
+from autogradviz.diagnose.blame.line_candidates import (
+    REACHABLE,
+    LineCandidate,
+    best_line,
+)
 from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import find_random_call
 from autogradviz.diagnose.blame.recompute_difference_cause_record import Cause
+from autogradviz.diagnose.blame.state_paths import (
+    attribute_name,
+    base,
+    base_name,
+    item_key,
+    with_owner,
+    without_parts,
+    words,
+)
 from autogradviz.diagnose.blame.tensor_created_after_forward import find_recreated_tensor
 from autogradviz.diagnose.blame.tensors_replaced_or_overwritten import (
     find_data_reassignment_in_region,

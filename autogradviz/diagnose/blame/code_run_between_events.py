@@ -1,23 +1,26 @@
-"""The code that ran between two events of a recording, or within a recomputation."""
+"""The code that ran between two events of a recording, or within a recomputation.
+
+The log contains only the lines that ran ops. Other lines are found in the source: those after the
+call of a checkpointed region and before the backward that recomputed it, and the functions that
+they call.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.diagnose.blame.line_candidates import IN_WINDOW, REACHABLE
 from autogradviz.diagnose.source import source_index as source
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Recomputation, Region
     from autogradviz.diagnose.evidence.evidence import Evidence
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
-    IN_WINDOW,
-    MAX_DEPTH,
-    REACHABLE,
-    Place,
-)
 
 _LAST: Final = 1 << 30
+_MAX_DEPTH: Final = 4  # calls followed by name
+
+Place = tuple[str, str]  # file and qualified function
 
 
 class ExecutionWindow:
@@ -90,7 +93,7 @@ class ExecutionWindow:
         """Return the names of the functions that some lines call, directly or indirectly."""
         names: set[str] = set()
         new = {name for lines in begin for name in source.called_names(*lines)}
-        for _ in range(MAX_DEPTH):
+        for _ in range(_MAX_DEPTH):
             new -= names
             if not new:
                 break

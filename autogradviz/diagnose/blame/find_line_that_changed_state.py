@@ -6,25 +6,25 @@ import re
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
+from autogradviz.diagnose.blame.gradients_lost import find_requires_grad_write
+from autogradviz.diagnose.blame.line_candidates import (
     IN_WINDOW,
     REACHABLE,
-    FileWrite,
     LineCandidate,
-    attribute_name,
     best_candidate,
     best_line,
-    find_writes,
-    item_key,
-    owners,
 )
-from autogradviz.diagnose.blame.gradients_lost import find_requires_grad_write
 from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import (
     SETTERS,
     context_name,
     find_context,
     find_random_call,
     names_bound_to,
+)
+from autogradviz.diagnose.blame.state_paths import attribute_name, item_key, owners
+from autogradviz.diagnose.blame.statements_that_write_state import (
+    FileWrite,
+    find_writes,
 )
 from autogradviz.diagnose.blame.tensors_replaced_or_overwritten import (
     find_data_reassignment,
@@ -41,8 +41,8 @@ from autogradviz.events import StateChanged, VersionBumped
 
 if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
-    from autogradviz.diagnose.blame.candidate_lines_for_state_change import Path
     from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
+    from autogradviz.diagnose.blame.state_paths import Path
     from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.source.python_numpy_mutating_calls import Direction
     from autogradviz.events import StateChange

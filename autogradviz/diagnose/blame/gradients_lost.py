@@ -6,13 +6,13 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
+from autogradviz.diagnose.blame.code_run_between_events import ExecutionWindow
+from autogradviz.diagnose.blame.line_candidates import (
     IN_WINDOW,
     REACHABLE,
     LineCandidate,
     best_line,
 )
-from autogradviz.diagnose.blame.code_run_between_events import ExecutionWindow
 from autogradviz.diagnose.blame.tensors_carried_between_steps import reaches
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.source import source_index as source

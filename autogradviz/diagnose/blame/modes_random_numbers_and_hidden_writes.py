@@ -6,15 +6,15 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
-    REACHABLE,
-    LineCandidate,
-    best_line,
-)
 from autogradviz.diagnose.blame.code_run_between_events import (
     ExecutionWindow,
     RecomputeWindow,
     entered_stack,
+)
+from autogradviz.diagnose.blame.line_candidates import (
+    REACHABLE,
+    LineCandidate,
+    best_line,
 )
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.raw_memory_writes import raw_writes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import both_objects
 from autogradviz.diagnose.blame.find_line_that_changed_state import find_culprit
+from autogradviz.diagnose.blame.state_paths import both_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,17 +6,17 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
-    REACHABLE,
-    LineCandidate,
-    attribute_name,
-    best_line,
-)
 from autogradviz.diagnose.blame.code_run_between_events import (
     RecomputeWindow,
     entered_stack,
 )
+from autogradviz.diagnose.blame.line_candidates import (
+    REACHABLE,
+    LineCandidate,
+    best_line,
+)
 from autogradviz.diagnose.blame.recompute_difference_cause_record import Cause
+from autogradviz.diagnose.blame.state_paths import attribute_name
 from autogradviz.diagnose.evidence.recompute_value_diff import first_value_mismatch
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.finding_text import short_location

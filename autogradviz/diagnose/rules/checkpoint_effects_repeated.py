@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import attribute_name, base_name
 from autogradviz.diagnose.blame.causes_of_recompute_difference import find_counter_branch
 from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
 from autogradviz.diagnose.blame.find_line_that_changed_state import find_writer
+from autogradviz.diagnose.blame.state_paths import attribute_name, base_name
 from autogradviz.diagnose.evidence.recompute_value_diff import first_affected_line
 from autogradviz.diagnose.finding_text import (
     describe_region,

@@ -6,13 +6,13 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import (
+from autogradviz.diagnose.blame.gradients_lost import (
+    requires_grad_writes,
+)
+from autogradviz.diagnose.blame.line_candidates import (
     REACHABLE,
     LineCandidate,
     best_line,
-)
-from autogradviz.diagnose.blame.gradients_lost import (
-    requires_grad_writes,
 )
 from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import window_until_read
 from autogradviz.diagnose.evidence.requires_grad_flow import storages

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.candidate_lines_for_state_change import LineCandidate, best_line
 from autogradviz.diagnose.blame.code_run_between_events import ExecutionWindow
+from autogradviz.diagnose.blame.line_candidates import LineCandidate, best_line
 from autogradviz.diagnose.finding_text import (
     in_module,
     short_location,

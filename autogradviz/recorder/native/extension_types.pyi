@@ -62,9 +62,6 @@ class Recording(Protocol):
     ) -> None:  # fmt: skip
         """Start the recording; ``outermost`` is the ``id`` of a frame."""
 
-    def take_limits(self) -> list[tuple[str, str]]:
-        """Take what was not observed: parts of the recorder, and kinds of tensors."""
-
     def is_open(self) -> bool:
         """Return whether the recording is open."""
 
@@ -86,6 +83,19 @@ class Recording(Protocol):
     def suspend(self, suspended: bool) -> None:
         """Record nothing of this thread, or again."""
 
+    def enter_hook(self) -> Any:
+        """Prepare for a pack hook; return the state for ``leave_hook``."""
+
+    def leave_hook(self, state: Any, raised: int) -> None:
+        """Continue with the op after a pack hook."""
+
+    def set_origins(self, ask: Callable[[], int], overload_code: CodeType) -> None:
+        """Call ``ask`` for the origin of an op whose calling code is not known."""
+
+    # event_clock_and_counter_methods.h
+    def take_limits(self) -> list[tuple[str, str]]:
+        """Take what was not observed: parts of the recorder, and kinds of tensors."""
+
     def begin_recorder_time(self) -> None:
         """Stop the clock of this thread."""
 
@@ -97,15 +107,6 @@ class Recording(Protocol):
 
     def recorder_time_ns(self) -> int:
         """Return the time that the recorder has taken from all threads."""
-
-    def enter_hook(self) -> Any:
-        """Prepare for a pack hook; return the state for ``leave_hook``."""
-
-    def leave_hook(self, state: Any, raised: int) -> None:
-        """Continue with the op after a pack hook."""
-
-    def set_origins(self, ask: Callable[[], int], overload_code: CodeType) -> None:
-        """Call ``ask`` for the origin of an op whose calling code is not known."""
 
     def next_seq(self) -> int:
         """Return the number of the next event."""
@@ -233,6 +234,7 @@ class Recording(Protocol):
     def forget_leaf(self, tensor_id: int) -> None:
         """Return a leaf again when a walk reaches it."""
 
+    # saved_tensor_and_backward_methods.h
     def record_packing(
         self, tensor: torch.Tensor, packed_by: str, region: int | None, recompute: int | None,
         position: int | None, /,

@@ -1,8 +1,10 @@
 // The extension module: the methods and functions that the recorder's Python code calls.
 
 #include "module_and_graph_methods.h"
+#include "saved_tensor_and_backward_methods.h"
 #include "device_span_methods.h"
 #include "life_cycle_methods.h"
+#include "event_clock_and_counter_methods.h"
 #include "stack_methods.h"
 #include "table_methods.h"
 #include "checkpoint_hooks.h"

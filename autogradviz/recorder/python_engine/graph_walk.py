@@ -36,8 +36,8 @@ from torch.autograd.function import FunctionCtx
 from autogradviz.events import NO_ID, NodeSeen, RecorderLimited
 from autogradviz.recorder.python_engine.node_metadata_entry import NodeTag
 from autogradviz.recorder.torch_internals.nodes import Slots, slots_of
+from autogradviz.recorder.torch_internals.nodes_sensitive_to_mode import MODE_SENSITIVE, Condition
 from autogradviz.recorder.torch_internals.private_api import AccumulateGrad
-from autogradviz.recorder.torch_internals.suspend_mode_at_nodes import MODE_SENSITIVE, Condition
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS
 
 if TYPE_CHECKING:

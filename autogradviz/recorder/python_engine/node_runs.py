@@ -16,13 +16,13 @@ import torch
 from autogradviz.events import NO_ID, GradAccumulated, NodeFinished, NodeStarted
 from autogradviz.recorder.ops.device_copies_and_streams import emit_stream
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
+from autogradviz.recorder.torch_internals.nodes_sensitive_to_mode import is_sparse
 from autogradviz.recorder.torch_internals.private_api import (
     DisableTorchFunction,
     current_autograd_node,
     current_graph_task_id,
     len_torch_function_stack,
 )
-from autogradviz.recorder.torch_internals.suspend_mode_at_nodes import is_sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

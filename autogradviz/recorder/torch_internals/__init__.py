@@ -7,7 +7,7 @@ NOTE [ Workarounds ]
   numbers wrapped by C++ are wrapped again; the kernel of an operator that was registered without a
   gradient runs with autograd enabled; autocast and lazy conjugation, which a mode disables for
   nested calls, are enabled again. On the CPU, ``_foreach_*_`` writes increment their versions once.
-- ``suspend_mode_at_nodes.py``: the mode is temporarily disabled while the few backward formulas
+- ``nodes_sensitive_to_mode.py``: the mode is temporarily disabled while the few backward formulas
   run that give different bits, NaN or no error under any mode, and where a sparse gradient reaches
   a leaf.
 - ``create_subclasses_under_mode.py``: the mode is temporarily disabled in calls like

@@ -15,11 +15,15 @@ import torch
 
 from autogradviz.recorder.ops.op_signatures import gives_own_derivative
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction, engine
-from autogradviz.recorder.verify.compare_gradients import TOLERANCES, difference, relative_error
 from autogradviz.recorder.verify.copies_of_op_inputs import (
     CannotReplayError,
     map_tensors,
     tensors_in,
+)
+from autogradviz.recorder.verify.relative_error_of_gradients import (
+    TOLERANCES,
+    difference,
+    relative_error,
 )
 from autogradviz.recorder.verify.replay_op import (
     KeptOp,

@@ -48,7 +48,6 @@ from autogradviz.recorder.torch_internals.private_api import (
     get_sequence_nr,
 )
 from autogradviz.recorder.torch_internals.unreadable_tensors import why_unreadable
-from autogradviz.recorder.verify.compare_gradients import ROUNDING, difference, is_straight_through
 from autogradviz.recorder.verify.copies_of_op_inputs import (
     CannotReplayError,
     KeptTensors,
@@ -56,6 +55,11 @@ from autogradviz.recorder.verify.copies_of_op_inputs import (
     has_hooks,
 )
 from autogradviz.recorder.verify.custom_function_tape import FunctionTape, gradients_of
+from autogradviz.recorder.verify.relative_error_of_gradients import (
+    ROUNDING,
+    difference,
+    is_straight_through,
+)
 from autogradviz.recorder.verify.replay_op import keep_op, own_derivative, replay
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.render.svg import themes_and_primitives as svg
-from autogradviz.render.svg.groups_header_and_legend import Page, wrap
 from autogradviz.render.svg.themes_and_primitives import Theme, ThemeName, find_theme, mix
+from autogradviz.render.svg.title_group_headers_and_legend import Page, wrap
 from autogradviz.scene.label_text_and_width import text_width
 
 if TYPE_CHECKING:

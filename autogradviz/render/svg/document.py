@@ -11,7 +11,9 @@ from autogradviz.render.svg.arrow_from_write_to_badge import EDGE as ARROW_EDGE
 from autogradviz.render.svg.arrow_from_write_to_badge import draw_write_arrow
 from autogradviz.render.svg.compiled_region import draw_picture
 from autogradviz.render.svg.fit_column_of_paper import PAPER_MARGIN, fit_to_column, room_of
-from autogradviz.render.svg.groups_header_and_legend import (
+from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
+from autogradviz.render.svg.themes_and_primitives import Theme, ThemeName, find_theme
+from autogradviz.render.svg.title_group_headers_and_legend import (
     Page,
     byte_bar,
     draw_banner,
@@ -23,8 +25,6 @@ from autogradviz.render.svg.groups_header_and_legend import (
     draw_legend,
     draw_title,
 )
-from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
-from autogradviz.render.svg.themes_and_primitives import Theme, ThemeName, find_theme
 from autogradviz.scene.build_groups import PICTURE_MARGIN
 from autogradviz.scene.label_text_and_width import text_width
 from autogradviz.scene.layout.coordinates import Placement, place

@@ -36,12 +36,12 @@ from autogradviz.diagnose.rules.compiled_hooks import (
     compiled_output_bypassed,
     hooks_not_inlined,
 )
-from autogradviz.diagnose.rules.compiler_ignores_checkpointing import (
-    checkpoint_broken,
+from autogradviz.diagnose.rules.compiled_saves_too_much import (
     compiled_budget_ignored,
     compiled_policy_ignored,
     compiled_value_expensive,
 )
+from autogradviz.diagnose.rules.graph_break_in_checkpoint import checkpoint_broken
 from autogradviz.diagnose.rules.recompiles import recompile_storm
 from autogradviz.diagnose.rules.recomputation_in_compiled_code import (
     compiled_recompute_differs,

@@ -4,12 +4,12 @@
  * they hold.
  */
 
-import { startDrawing } from "../../canvas/fit_and_keep_canvas.js";
+import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { h, chartCanvas } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { heldPoints, paintHeld } from "./overlaid_curves_of_bytes_held.js";
-import { largestFold } from "../../scene/ribbon_bytes_and_colors.js";
+import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { paintFold } from "../saved_memory_fold/paint_fold.js";
 
 /** @typedef {import("../../types.js").Scene} Scene */

@@ -1,7 +1,7 @@
 // @ts-check
 /** The bytes that saved tensors of two executions hold, on one scale, with one turn. */
 
-import { startDrawing } from "../../canvas/fit_and_keep_canvas.js";
+import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { mix } from "../../canvas/theme.js";
 import { write } from "../../canvas/text_fitted_to_width.js";
 import { heldCurve } from "../../scene/curve_of_bytes_held.js";

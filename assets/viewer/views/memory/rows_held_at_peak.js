@@ -1,7 +1,7 @@
 // @ts-check
 /** Rows of what saved tensors hold at the peak, as a tree: modules, their source lines, tensors. */
 
-import { kindOfStorage } from "../../scene/ribbon_bytes_and_colors.js";
+import { kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { formatPlace, plural } from "../../scene/format_numbers_and_names.js";
 import { isHeldAt, peakIn } from "../../scene/storage_holds.js";
 

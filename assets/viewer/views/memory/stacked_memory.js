@@ -1,7 +1,7 @@
 // @ts-check
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
-import { KeptDrawing, clipped } from "../../canvas/fit_and_keep_canvas.js";
+import { KeptDrawing, clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintTimes, ticks } from "../../canvas/paint_time_axis.js";
 import { traceSteps } from "../../canvas/trace_step_curve.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
@@ -12,11 +12,11 @@ import { lastAt } from "../../scene/curve_of_bytes_held.js";
 import { peakIn } from "../../scene/storage_holds.js";
 import { timeAxis } from "../../scene/time_axis.js";
 import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
-import { kindHue } from "../../scene/ribbon_bytes_and_colors.js";
+import { kindHue } from "../../scene/saved_kind_colors.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 
 /** @typedef {import("../../scene/saved_memory_layers.js").Grouping} Grouping */
-/** @typedef {import("../../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
+/** @typedef {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} Drawing */
 
 const LEFT = 58;
 /** Height of the bands of forward and backward, with room for the label of the peak. */

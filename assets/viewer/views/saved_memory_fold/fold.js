@@ -1,11 +1,12 @@
 // @ts-check
 /** The view of the fold: source lines, the fold itself, and what fills the memory in words. */
 
-import { startDrawing } from "../../canvas/fit_and_keep_canvas.js";
+import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { button, claim, h, listen, chartCanvas } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
-import { kindColors, largestFold } from "../../scene/ribbon_bytes_and_colors.js";
+import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
+import { kindColors } from "../../scene/saved_kind_colors.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { makeNotices } from "../../shell/recording_notices.js";
@@ -208,7 +209,7 @@ export class Fold {
     }
   }
 
-  /** @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing */
+  /** @param {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} drawing */
   paint(drawing) {
     paintFold(drawing, {
       scene: this.store.scene,

@@ -1,7 +1,7 @@
 // @ts-check
 /** The budget: the peak that the reader wants, and what to checkpoint for it, as predicted. */
 
-import { startDrawing } from "../../canvas/fit_and_keep_canvas.js";
+import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { write } from "../../canvas/text_fitted_to_width.js";
 import { copyButton } from "../../copy_button.js";
 import { h, listen, section } from "../../dom.js";

@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints the fold: the forward above, the ribbons of saved tensors, backward below. */
 
-import { clipped } from "../../canvas/fit_and_keep_canvas.js";
+import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintGlyph } from "../../canvas/draw_glyph.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
@@ -11,7 +11,9 @@ import {
   nameRange,
   dotted,
 } from "../../scene/format_numbers_and_names.js";
-import { heldBytes, isStopped, kindColors } from "../../scene/ribbon_bytes_and_colors.js";
+import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
+import { kindColors } from "../../scene/saved_kind_colors.js";
+import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
 import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ribbon_shape.js";
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
@@ -59,7 +61,7 @@ export function areaOf(width, height) {
 }
 
 /**
- * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
+ * @param {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} drawing
  * @param {FoldPicture} picture
  */
 export function paintFold({ pen, width, height }, picture) {

@@ -21,7 +21,7 @@ export class RibbonLayer {
   /**
    * Paint the ribbons into a picture.
    *
-   * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
+   * @param {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} drawing
    * @param {import("./ribbon_shape.js").Area} area
    * @param {Ribbon[]} ribbons
    * @param {{common: string, looks: string[]}} state

@@ -16,7 +16,8 @@ import {
   dotted,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
-import { heldBytes, isStopped } from "../../scene/ribbon_bytes_and_colors.js";
+import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
+import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
 import { recomputedIn } from "../../scene/phase_times.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";

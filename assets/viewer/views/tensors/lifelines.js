@@ -1,7 +1,7 @@
 // @ts-check
 /** Lifelines: a row for each storage or for those of identical blocks, with what happened to them. */
 
-import { KeptDrawing, clipped } from "../../canvas/fit_and_keep_canvas.js";
+import { KeptDrawing, clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintTimes, paintTorn } from "../../canvas/paint_time_axis.js";
 import { button, h, listen, onArrows, chartCanvas } from "../../dom.js";
 import {
@@ -20,12 +20,12 @@ import { isHeldAt } from "../../scene/storage_holds.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
 import { moduleRange } from "./storage_rows.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
-import { kindHue, kindOfStorage } from "../../scene/ribbon_bytes_and_colors.js";
+import { kindHue, kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { TimeWindow } from "../../shell/zoom_and_pan_time_axis.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
-/** @typedef {import("../../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
+/** @typedef {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} Drawing */
 /** @typedef {import("./storage_rows.js").Row} Row */
 /** @typedef {{rows: Row[], listeners: (() => void)[], peak?: {nbytes: number}}} RowSource */
 

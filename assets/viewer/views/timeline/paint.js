@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints the timeline, and finds the bar at a point. */
 
-import { clipped } from "../../canvas/fit_and_keep_canvas.js";
+import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hueOfSpan, mix } from "../../canvas/theme.js";
 import { paintTimes, paintTorn, ticks } from "../../canvas/paint_time_axis.js";
 import { traceSteps } from "../../canvas/trace_step_curve.js";
@@ -53,7 +53,7 @@ export function heightOf(tracks) {
 }
 
 /**
- * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
+ * @param {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} drawing
  * @param {import("../../shared_view_state.js").Store} store
  * @param {Track[]} tracks
  * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
@@ -93,7 +93,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
 }
 
 /**
- * @param {import("../../canvas/fit_and_keep_canvas.js").Drawing} drawing
+ * @param {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} drawing
  * @param {number | null} time that is replayed
  * @param {import("../../shell/zoom_and_pan_time_axis.js").TimeWindow} window
  */

@@ -1,7 +1,7 @@
 // @ts-check
 /** The timeline: bars of what ran, the saved-memory curve, and a profile of a time range. */
 
-import { KeptDrawing } from "../../canvas/fit_and_keep_canvas.js";
+import { KeptDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { h, listen, chartCanvas } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
 import { heldBytesAt } from "../../scene/sum_and_describe_saved_bytes.js";
@@ -11,7 +11,7 @@ import { barAt, plotOf, heightOf, paintTime, paintTimeline, trackAt } from "./pa
 import { RangeProfilePanel } from "./range_profile_panel.js";
 import { ROW_MEANINGS, timelineTracks } from "./tracks_and_bars.js";
 
-/** @typedef {import("../../canvas/fit_and_keep_canvas.js").Drawing} Drawing */
+/** @typedef {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} Drawing */
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../scene/range_profile.js").TimeRange} TimeRange */
 

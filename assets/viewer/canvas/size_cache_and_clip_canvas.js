@@ -1,5 +1,5 @@
 // @ts-check
-/** Fits a canvas to its container, keeps its picture, and clips what is painted. */
+/** Sizes a canvas to its container, caches its picture below an overlay, and clips what is painted. */
 
 /** @typedef {import("./text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("./theme.js").Palette} Palette */

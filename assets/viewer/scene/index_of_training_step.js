@@ -1,5 +1,5 @@
 // @ts-check
-/** The training step of a time or node, and whether something of a step is shown. */
+/** The index of the training step of a time or node, and whether something of a step is shown. */
 
 /** @typedef {import("../types.js").Scene} Scene */
 

@@ -1,4 +1,4 @@
-"""``owners``: the owners that keep a tensor or a node alive."""
+"""``autogradviz.owners()``: the owners that keep a tensor or a node alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of two gradients, up to the rounding of their dtype."""
+"""The relative error of a gradient, and what passes for rounding of its dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups, header and legend of a graph as SVG."""
+"""Title, groups with their headers, and legend of a graph as SVG."""
 
 from __future__ import annotations
 

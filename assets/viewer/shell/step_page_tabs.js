@@ -1,5 +1,5 @@
 // @ts-check
-/** The bar of the parts of the page of the step: fold, source lines, tensors, memory. */
+/** The tabs of the page of the step, one for each part: fold, source lines, tensors, memory. */
 
 import { button, h } from "../dom.js";
 
@@ -20,7 +20,7 @@ export function stepParts(views, scene) {
  * @param {import("../shared_view_state.js").Store} store
  * @returns {HTMLElement}
  */
-export function makeStepParts(views, store) {
+export function makeStepPageTabs(views, store) {
   const parts = stepParts(views, store.scene);
   const entries = parts.map(({ name, part }) => {
     const entry = button(part ?? name, "agv-part", () => store.set("view", name), part ?? name);

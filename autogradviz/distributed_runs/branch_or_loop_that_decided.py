@@ -1,4 +1,4 @@
-"""The branch that decided whether a line was executed."""
+"""The branch that decided whether a line was executed, or the loop that decided how often."""
 
 from __future__ import annotations
 

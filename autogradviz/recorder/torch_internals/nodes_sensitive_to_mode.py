@@ -1,4 +1,4 @@
-"""The nodes during which the dispatch mode is suspended, as their formulas ask for a mode."""
+"""The nodes whose formulas ask for a dispatch mode, which is suspended while they run."""
 
 from __future__ import annotations
 

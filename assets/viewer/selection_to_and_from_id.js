@@ -1,5 +1,5 @@
 // @ts-check
-/** The selected item as names and ids, and the item that has an id. */
+/** The selected item as kind, id and names, and the item that has a kind and id. */
 
 import { formatPlace } from "./scene/format_numbers_and_names.js";
 

@@ -1,0 +1,39 @@
+// @ts-check
+/** The bytes that a ribbon holds at a time, and the fold that held the most. */
+
+import { heldCurve, heldIn } from "./curve_of_bytes_held.js";
+
+/** @typedef {import("../types.js").SceneRibbon} Ribbon */
+/** @typedef {import("../types.js").Scene} Scene */
+
+/** @type {WeakMap<Ribbon, import("./curve_of_bytes_held.js").HeldCurve>} */
+const curves = new WeakMap();
+
+/**
+ * Return the bytes that a ribbon holds at a time.
+ *
+ * @param {Scene} scene
+ * @param {Ribbon} ribbon
+ * @param {number} time
+ * @returns {number}
+ */
+export function heldBytes({ counted_storages: storages }, ribbon, time) {
+  let curve = curves.get(ribbon);
+  if (!curve) {
+    curve = heldCurve(ribbon.members.map((at) => storages[at]));
+    curves.set(ribbon, curve);
+  }
+  return heldIn(curve, time);
+}
+
+/**
+ * @param {Scene} scene
+ * @returns {number} index of the fold that is shown first: that with the most bytes held at once
+ */
+export function largestFold({ folds }) {
+  let best = folds.length ? 0 : -1;
+  for (const { index, peak_nbytes, drawn } of folds) {
+    if (drawn && peak_nbytes > folds[best].peak_nbytes) best = index;
+  }
+  return best;
+}
