@@ -21,6 +21,7 @@ from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.places_of_facts import with_cell_names
 from autogradviz.diagnose.rule import all_rules
+from autogradviz.diagnose.source.names_of_optimizer_and_loss import NamesOfOptimizerAndLoss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,6 +79,8 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
         ):
             facts[at] = fact
         chosen = _one_of_a_kind(facts, chosen)
+    names = NamesOfOptimizerAndLoss(analysis)
+    facts = [replace(fact, fix=names.in_fix(fact.fix)) if fact.fix else fact for fact in facts]
     if analysis.cells:
         facts = [with_cell_names(fact, analysis.cells) for fact in facts]
     chosen.sort(key=lambda at: CONFIDENCES.index(facts[at].confidence))

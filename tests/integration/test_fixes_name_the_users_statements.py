@@ -55,6 +55,31 @@ def test_a_fix_without_such_a_line_names_none():
     assert finding.fix == "optimizer.step()\noptimizer.zero_grad()  # before the next backward"
 
 
+def trained_by_other_names(model, given):
+    opt = given
+    for _ in range(4):
+        total = model(torch.ones(1, 2)).sum()
+        total.backward()
+        opt.step()
+
+
+def trained_by_two(model, optimizer):
+    other = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        other.step()
+
+
+@pytest.mark.parametrize(
+    ("step", "name"), [(trained_by_other_names, "opt"), (trained_by_two, "optimizer")]
+)
+def test_a_fix_has_the_name_of_the_optimizer_if_there_is_one(step, name):
+    finding, _ = first_finding(step)
+    assert finding.slug == "gradients-not-cleared"
+    assert f"{name}.zero_grad()" in finding.fix
+
+
 def test_numbers_of_one_finding_count_steps():
     finding, [entry, *_] = first_finding(train)
     assert "It was so in all 3 steps that follow another one." in finding.explanation

@@ -129,7 +129,7 @@ _SAFE: Final = {"exp": 0.0, "expm1": 0.0}
 
 def without_detach(location: SourceLocation | None) -> str | None:
     """Return a line's statement without its ``detach()`` or ``.data``, None unless it has one."""
-    for statement in _statements_of(location):
+    for statement in statements_of(location):
         remover = _DetachRemover()
         changed = remover.visit(statement)
         if remover.found == 1:
@@ -163,7 +163,7 @@ class _DetachRemover(ast.NodeTransformer):
 
 def without_graph_for_numpy(location: SourceLocation | None) -> str | None:
     """Return a line's statement with ``detach()`` before what NumPy gets, None if it is unknown."""
-    for statement in _statements_of(location):
+    for statement in statements_of(location):
         changed = False
         for node in ast.walk(statement):
             if not isinstance(node, ast.Call):
@@ -184,7 +184,7 @@ def with_argument(
     location: SourceLocation | None, function: str, name: str, *, value: bool | int | str
 ) -> str | None:
     """Return a line's statement with one more argument of a call, None unless it has one call."""
-    for statement in _statements_of(location):
+    for statement in statements_of(location):
         found = list(_calls(statement, function))
         if len(found) == 1:
             kept = [each for each in found[0].keywords if each.arg != name]
@@ -198,7 +198,7 @@ def detached_sum(location: SourceLocation | None) -> str | None:
 
     None if the line is no such statement: ``total += loss`` or ``total = total + loss``.
     """
-    for statement in _statements_of(location):
+    for statement in statements_of(location):
         if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
             statement.value = _detached(statement.value)
             return ast.unparse(statement)
@@ -224,7 +224,7 @@ def detached_store(location: SourceLocation | None, names: frozenset[str]) -> st
     Returns:
         None if no value of the statement is known to be the one.
     """
-    for statement in _statements_of(location):
+    for statement in statements_of(location):
         before = ast.unparse(statement)
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and is_storing_call(node) and node.args:
@@ -264,7 +264,7 @@ def detached_operand(location: SourceLocation, target: str) -> str | None:
     ``self.mean = 0.9 * self.mean + 0.1 * x`` is one. None if the line is no such statement, or if
     the value is no arithmetic of tensors.
     """
-    for statement in _statements_of(location):
+    for statement in statements_of(location):
         if (
             isinstance(statement, ast.Assign)
             and isinstance(statement.value, ast.BinOp)
@@ -295,9 +295,9 @@ def safe_input(made: SourceLocation | None, op: str, chosen: SourceLocation | No
     Returns:
         None if the two calls are not found, or several are.
     """
-    statements = list(_statements_of(made))
+    statements = list(statements_of(made))
     calls = [(each, call) for each in statements for call in _calls(each, op)]
-    wheres = [call for each in _statements_of(chosen) for call in _calls(each, "where")]
+    wheres = [call for each in statements_of(chosen) for call in _calls(each, "where")]
     if len(calls) != 1 or len(wheres) != 1:
         return None
     [(statement, call)], [where] = calls, wheres
@@ -347,7 +347,7 @@ def _calls(statement: ast.stmt, name: str) -> Iterator[ast.Call]:
             yield from [node] * (node.func.attr == name)
 
 
-def _statements_of(location: SourceLocation | None) -> Iterator[ast.stmt]:
+def statements_of(location: SourceLocation | None) -> Iterator[ast.stmt]:
     """Yield the simple statement at a line: its recorded text, or else that of its file."""
     if location is None:
         return

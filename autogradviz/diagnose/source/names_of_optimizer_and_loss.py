@@ -1,0 +1,53 @@
+"""Write fixes with the program's own names of its optimizer and its loss."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Final
+
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import statements_of
+from autogradviz.events import BackwardStarted, OptimizerStepped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autogradviz.analysis import Analysis, SourceLocation
+
+_PLACEHOLDERS: Final = {
+    re.compile(r"(?<![\w.])optimizer(?=\.(?:step|zero_grad)\b|\))"): (OptimizerStepped, "step"),
+    re.compile(r"(?<![\w.])loss(?=\.backward\b|\)\.backward\b)"): (BackwardStarted, "backward"),
+}
+"""The names that fixes of rules use, the event that has the program's line, and its method."""
+
+
+class NamesOfOptimizerAndLoss:
+    """The names by which a program calls ``step`` and ``backward``, if each has only one."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._names: dict[re.Pattern[str], str] = {}
+        for placeholder, (kind, method) in _PLACEHOLDERS.items():
+            stacks = {stack_id for (stack_id,) in analysis.log.fields(kind, "stack_id")}
+            found = set(_names_called(map(analysis.location, stacks), method))
+            if len(found) == 1:
+                self._names[placeholder] = found.pop()
+
+    def in_fix(self, fix: str) -> str:
+        """Return a fix with the program's names in place of "optimizer" and "loss"."""
+        for placeholder, name in self._names.items():
+            fix = placeholder.sub(name, fix)
+        return fix
+
+
+def _names_called(places: Iterable[SourceLocation | None], method: str) -> Iterable[str]:
+    """Yield what a method without arguments is called on: a name, or an attribute of one."""
+    for place in places:
+        for node in (node for each in statements_of(place) for node in ast.walk(each)):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == method
+                and not node.args
+                and isinstance(node.func.value, (ast.Name, ast.Attribute))
+            ):
+                yield ast.unparse(node.func.value)
