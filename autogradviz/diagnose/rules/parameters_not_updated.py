@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +28,7 @@ from autogradviz.diagnose.source.parameters_replaced_after_optimizer import (
     optimizer_lines,
     replacements_after,
 )
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import statements_of
 from autogradviz.events import (
     DistributedTensorSeen,
     HookRegistered,
@@ -175,12 +177,20 @@ def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[Optimize
         ],
         fix=hidden.fix
         if hidden is not None
-        else "optimizer = Optimizer(model.parameters())  # after the last change of the model\n"
+        else f"{_made_with(created if replaced is None else None, names)}\n"
         "# or, if they are not to be trained: parameter.requires_grad_(False)",
         confidence="hint",
         evidence=(unused[0].gradient, steps[-1]),
         parameters=[each.tensor_id for each in unused],
     )
+
+
+def _made_with(created: SourceLocation | None, names: list[str]) -> str:
+    """Return the statement that creates the optimizer, and what it is to have."""
+    for statement in statements_of(created):
+        if isinstance(statement, ast.Assign):
+            return f"{ast.unparse(statement)}  # and {join_names(names)}"
+    return "optimizer = Optimizer(model.parameters())  # after the last change of the model"
 
 
 class _Hidden(NamedTuple):
