@@ -33,7 +33,7 @@ from autogradviz.checking.record_step_and_prove import prove as prove
 from autogradviz.checking.result import CheckEntry as CheckEntry
 from autogradviz.checking.result import CheckItem as CheckItem
 from autogradviz.checking.result import CheckResult as CheckResult
-from autogradviz.checking.run_relations import check as check
+from autogradviz.checking.try_each_relation import check as check
 from autogradviz.comparison.compare_traces import compare as compare
 from autogradviz.comparison.result import Comparison as Comparison
 from autogradviz.comparison.result import Difference as Difference
@@ -86,7 +86,7 @@ from autogradviz.recording.enable import disable as disable
 from autogradviz.recording.enable import enable as enable
 from autogradviz.recording.record_context_manager import record as record
 from autogradviz.render.distributed_runs import RunWidget as RunWidget
-from autogradviz.render.live_pages import LiveWidget as LiveWidget
+from autogradviz.render.live_page_and_widget import LiveWidget as LiveWidget
 from autogradviz.render.widget import TraceWidget as TraceWidget
 from autogradviz.reproduce.reproduction import Reproduction as Reproduction
 from autogradviz.trace import Trace as Trace

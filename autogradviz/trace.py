@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from autogradviz.event_log import Log
     from autogradviz.experiments.proof import Proof
     from autogradviz.memory_snapshots import MemoryReconciliation
-    from autogradviz.render.live_pages import LiveWidget
+    from autogradviz.render.live_page_and_widget import LiveWidget
     from autogradviz.render.widget import TraceWidget
     from autogradviz.reproduce.reproduction import Reproduction
     from autogradviz.scene import Scene

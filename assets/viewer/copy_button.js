@@ -2,7 +2,7 @@
 /** Buttons that copy text to the clipboard. */
 
 import { button, h } from "./dom.js";
-import { icon } from "./canvas/draw_glyph.js";
+import { icon } from "./canvas/draw_icon.js";
 
 const CONFIRM_MS = 1_200;
 

@@ -33,7 +33,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    from autogradviz.checking.run_relations import check
+    from autogradviz.checking.try_each_relation import check
 
     script, name = split_step(options.step)
     names = run_script(script)

@@ -13,7 +13,7 @@ from autogradviz.cli.subcommand_and_exit_codes import FAILED, Command, describe_
 from autogradviz.cli.traceback_of_program import install_excepthook
 from autogradviz.errors import AutogradvizError, ProgramNotFoundError
 from autogradviz.recording.break_on_argument import condition_of, finding_to_stop_at
-from autogradviz.support.defer_signals import CHILD_ENDED, uninterrupted
+from autogradviz.support.defer_and_redeliver_signals import CHILD_ENDED, uninterrupted
 from autogradviz.trace import load
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz import trace as traces
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.comparison.compare_traces import compare
+from autogradviz.distributed_runs.events_of_all_ranks_to_arrow import dataset, write_parquet
 from autogradviz.distributed_runs.findings import RunFinding, find_problems
 from autogradviz.distributed_runs.first_different_op import first_difference
 from autogradviz.distributed_runs.gradient_differences import equal_gradients
@@ -29,7 +30,6 @@ from autogradviz.distributed_runs.ranks_unlike_others import (
     group_ranks,
     other_parameters_without_gradients,
 )
-from autogradviz.distributed_runs.table_of_all_ranks import dataset, write_parquet
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.render.terminal_text import as_text, strip_controls
 from autogradviz.support.import_rich_keep_random_state import Table, Text

@@ -90,6 +90,13 @@ from autogradviz.events.failed_allocations import OptimizerAlive as OptimizerAli
 from autogradviz.events.failed_allocations import OutOfMemory as OutOfMemory
 from autogradviz.events.failed_allocations import OutOfMemoryLeft as OutOfMemoryLeft
 from autogradviz.events.field_types import registered
+from autogradviz.events.gradient_facts_of_verify import ChangedBy as ChangedBy
+from autogradviz.events.gradient_facts_of_verify import FactKind as FactKind
+from autogradviz.events.gradient_facts_of_verify import GradientFactFailed as GradientFactFailed
+from autogradviz.events.gradient_facts_of_verify import GradientFactsChecked as GradientFactsChecked
+from autogradviz.events.gradient_facts_of_verify import (
+    GradientFactsNotChecked as GradientFactsNotChecked,
+)
 from autogradviz.events.hooks import ForwardHookRegistered as ForwardHookRegistered
 from autogradviz.events.hooks import HookKind as HookKind
 from autogradviz.events.hooks import HookRan as HookRan
@@ -172,13 +179,6 @@ from autogradviz.events.saved_tensors import VersionRestored as VersionRestored
 from autogradviz.events.storages_and_allocator import AllocatorRead as AllocatorRead
 from autogradviz.events.storages_and_allocator import StorageResized as StorageResized
 from autogradviz.events.storages_and_allocator import StoragesFreed as StoragesFreed
-from autogradviz.events.verified_gradients import ChangedBy as ChangedBy
-from autogradviz.events.verified_gradients import FactKind as FactKind
-from autogradviz.events.verified_gradients import GradientFactFailed as GradientFactFailed
-from autogradviz.events.verified_gradients import GradientFactsChecked as GradientFactsChecked
-from autogradviz.events.verified_gradients import (
-    GradientFactsNotChecked as GradientFactsNotChecked,
-)
 
 EVENT_TYPES: Final[tuple[type[Event], ...]] = registered()
 

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.diagnose.finding import CONFIDENCES
-from autogradviz.experiments.checkpoint_regions import uncheckpointed
+from autogradviz.experiments.follow_or_disable_checkpointing import uncheckpointed
 from autogradviz.experiments.outcome_of_run import (
     Outcome,
     gradient_differences,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from autogradviz.experiments.checkpoint_regions import followed, uncheckpointed
+from autogradviz.experiments.follow_or_disable_checkpointing import followed, uncheckpointed
 from autogradviz.experiments.program_state import RandomState
 from autogradviz.experiments.replace_statement import NotUndoneError
 from autogradviz.experiments.undo_cause import Rewritten, Undo, call_of, needs_gradient, tensors_of

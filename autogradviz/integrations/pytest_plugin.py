@@ -72,7 +72,7 @@ def autogradviz_record() -> type[record]:
 @pytest.fixture
 def autogradviz_check() -> Callable[..., CheckResult]:
     """Return ``autogradviz.check``; a relation that fails fails the test."""
-    from autogradviz.checking.run_relations import check
+    from autogradviz.checking.try_each_relation import check
 
     def checked(*args: Any, **options: Any) -> CheckResult:
         __tracebackhide__ = True

@@ -12,7 +12,7 @@ from autogradviz.event_log.log import rows_of_segment
 from autogradviz.events import EVENT_TYPES, RecorderLimited, RecordingEnded
 from autogradviz.live.analyze_steps_while_recorded import RecordedSteps
 from autogradviz.live.follow_growing_file import FollowedFile
-from autogradviz.render.live_pages import LiveWidget
+from autogradviz.render.live_page_and_widget import LiveWidget
 
 if TYPE_CHECKING:
     from autogradviz.event_log import Log

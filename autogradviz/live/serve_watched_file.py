@@ -17,7 +17,7 @@ from autogradviz.errors import AutogradvizError
 from autogradviz.live.analyze_steps_while_recorded import RecordedSteps
 from autogradviz.live.follow_growing_file import FollowedFile
 from autogradviz.render.html_pages import render_html
-from autogradviz.render.live_pages import render_live_page
+from autogradviz.render.live_page_and_widget import render_live_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -50,7 +50,7 @@ from autogradviz.recorder.owners.find_owners import HeldGraphs
 from autogradviz.recorder.owners.memory_holders import MemoryHolders
 from autogradviz.recorder.owners.tensors_alive_at_step_ends import TensorsAliveAtStepEnds
 from autogradviz.recorder.raised_errors import describe, explained_error
-from autogradviz.recorder.saved_tensors.addresses_of_saved_storages import AddressTable
+from autogradviz.recorder.saved_tensors.addresses_for_memory_snapshots import AddressTable
 from autogradviz.recorder.saved_tensors.hooks import (
     HookPairTable,
     HookTracer,

@@ -16,7 +16,7 @@ from autogradviz.recorder.torch_internals.is_compiling import is_compiling, is_u
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.patches import hide_from_compiler
 from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, is_fake, unread_kind
-from autogradviz.support.defer_signals import signal_behind
+from autogradviz.support.defer_and_redeliver_signals import signal_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

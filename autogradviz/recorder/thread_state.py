@@ -15,7 +15,7 @@ Each thread has its own state
 (``recorder/thread_state.py``), created on first access; event numbers are shared. A forked child
 closes its copy of the file, removes the hook points and records nothing; locks that other threads
 held at the fork are free there (``support/locks_gc_and_stderr.py``). Signals are deferred
-while the recorder starts and stops (``support/defer_signals.py``).
+while the recorder starts and stops (``support/defer_and_redeliver_signals.py``).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz import event_log
 from autogradviz.errors import AutogradvizError
-from autogradviz.support.defer_signals import PASSING
+from autogradviz.support.defer_and_redeliver_signals import PASSING
 from autogradviz.support.rank_and_trace_paths import last_steps_path
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from autogradviz import event_log
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.event_log.log import LogSource
 from autogradviz.recording.interruption_watch import InterruptionWatch, LastStepsFile
-from autogradviz.support.defer_signals import uninterrupted
+from autogradviz.support.defer_and_redeliver_signals import uninterrupted
 from autogradviz.support.locks_gc_and_stderr import print_line
 from autogradviz.support.rank_and_trace_paths import current_rank, is_folder_path, trace_path
 from autogradviz.trace import Trace

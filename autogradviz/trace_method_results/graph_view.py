@@ -85,7 +85,7 @@ class GraphView:
             >>> trace.graph().svg("figure.svg", width_mm=84)
         """
         if engine == "native":
-            from autogradviz.render.svg.document import render_svg
+            from autogradviz.render.svg.draw_graph import render_svg
 
             text = render_svg(self._scene, theme=theme, width_mm=width_mm)
         elif engine == "dot":

@@ -28,7 +28,7 @@ import autogradviz
 from autogradviz import recorder
 from autogradviz.errors import AutogradvizWarning
 from autogradviz.recorder.event_writer import EventSequence
-from autogradviz.support import defer_signals
+from autogradviz.support import defer_and_redeliver_signals as defer_signals
 
 FAULTS = int(os.environ.get("AUTOGRADVIZ_TEST_FAULTS", "48"))
 SEED = int(os.environ.get("AUTOGRADVIZ_TEST_FAULT_SEED", "0"))

@@ -10,7 +10,7 @@ import torch
 from training_programs import PICTURES, checkpointed_transformer, several_steps
 
 import autogradviz
-from autogradviz.render.svg.document import render_svg
+from autogradviz.render.svg.draw_graph import render_svg
 from autogradviz.scene.choose_open_groups import MAX_HEIGHT_OF_RUN
 from autogradviz.scene.layout.coordinates import place
 

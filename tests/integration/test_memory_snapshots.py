@@ -14,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 import autogradviz
 from autogradviz.errors import MemorySnapshotError
 from autogradviz.events import RecorderFailed, StorageAddressSeen
-from autogradviz.recorder.saved_tensors import addresses_of_saved_storages
+from autogradviz.recorder.saved_tensors import (
+    addresses_for_memory_snapshots as addresses_of_saved_storages,
+)
 
 PREFIX = "autogradviz: "
 

@@ -462,7 +462,7 @@ def relative_shift(model):
     padded.view(2, 9, 5)[:, 1:].reshape(2, 5, 8).square().sum().backward()
 
 
-def heads_beside_the_batch(model):
+def heads_joined_with_the_batch(model):
     by_head = model(torch.rand(5, 2, 3)).view(5, 2 * 4, 2).transpose(0, 1)
     by_head.tanh().square().sum().backward()
 
@@ -492,7 +492,7 @@ def test_view_that_exchanges_axes_is_found(step, engine):
     "step",
     [
         heads_by_transpose,
-        heads_beside_the_batch,
+        heads_joined_with_the_batch,
         relative_shift,
         parts_of_equal_size,
         attention_of_as_many_samples_as_a_head_has_sizes,

@@ -15,9 +15,9 @@ from autogradviz import events as e
 from autogradviz.cli import main
 from autogradviz.errors import UnknownRegionError
 from autogradviz.render.svg.compiled_region import render_compiled_svg
-from autogradviz.render.svg.document import render_svg
+from autogradviz.render.svg.draw_graph import render_svg
 from autogradviz.scene.build_scene import build_scene
-from autogradviz.scene.compiled.column_contents import MAX_BLOCKS, arrange_columns
+from autogradviz.scene.compiled.columns_by_line_or_block import MAX_BLOCKS, arrange_columns
 from autogradviz.scene.compiled.picture import READABLE_WIDTH
 from autogradviz.scene.compiled.place_columns import recomputed_alive
 from autogradviz.scene.compiled.tables import build_region_scene, describe_region

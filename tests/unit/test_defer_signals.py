@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from autogradviz.support.defer_signals import (
+from autogradviz.support.defer_and_redeliver_signals import (
     callback_of_weakref,
     called_when_freed,
     interrupt_again,

@@ -22,7 +22,7 @@ from autogradviz.events import (
     TensorSaved,
 )
 from autogradviz.render.graphviz import to_dot
-from autogradviz.render.svg.document import render_svg
+from autogradviz.render.svg.draw_graph import render_svg
 from autogradviz.scene.build_scene import build_scene
 from autogradviz.scene.payload import to_payload
 

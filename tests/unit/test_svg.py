@@ -14,8 +14,8 @@ from autogradviz.analysis import Analysis
 from autogradviz.errors import GraphTooLargeError, MissingProgramError
 from autogradviz.render import graphviz
 from autogradviz.render.graphviz import render_dot_svg, to_dot
-from autogradviz.render.svg import document
-from autogradviz.render.svg.document import render_svg
+from autogradviz.render.svg import draw_graph as document
+from autogradviz.render.svg.draw_graph import render_svg
 from autogradviz.render.svg.themes_and_primitives import fit_into_cell, polyline
 from autogradviz.scene.build_scene import build_scene
 

@@ -9,7 +9,7 @@ import pytest
 from make_scene import Box, scene_of, tower
 from test_scene_node_boxes import FAILING, MUTATED
 
-from autogradviz.render.svg.document import render_svg
+from autogradviz.render.svg.draw_graph import render_svg
 from autogradviz.render.svg.fit_column_of_paper import PX_PER_MM
 from autogradviz.render.svg.saved_memory_fold import render_fold_svg
 

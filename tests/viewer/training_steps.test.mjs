@@ -5,7 +5,7 @@ import test from "node:test";
 import { timeBound } from "../../assets/viewer/scene/graph_colorings.js";
 import { callCosts } from "../../assets/viewer/scene/source_line_costs.js";
 import { isHeldAt, peakIn } from "../../assets/viewer/scene/storage_holds.js";
-import { stepAt } from "../../assets/viewer/scene/index_of_training_step.js";
+import { stepAt } from "../../assets/viewer/scene/step_of_time_or_node.js";
 import { figuresOf } from "../../assets/viewer/scene/figures_of_step.js";
 import { compareSteps } from "../../assets/viewer/views/compare/step_comparison_rows.js";
 

@@ -1,8 +1,8 @@
 // @ts-check
 /** The collectives of a process group: a column for each number, a row for ranks that are alike. */
 
-import { CLOSE } from "../canvas/glyph_shapes.js";
-import { drawGlyph } from "../canvas/draw_glyph.js";
+import { CLOSE } from "../canvas/icon_paths.js";
+import { drawGlyph } from "../canvas/draw_icon.js";
 import { roundRect, widthOf, write } from "../canvas/text_fitted_to_width.js";
 import { mix } from "../canvas/theme.js";
 import { h } from "../dom.js";

@@ -3,8 +3,8 @@
 
 import "../style/source_excerpt.css";
 import "./run.css";
-import { COMPARE, FIT, MINUS, PLUS } from "../canvas/glyph_shapes.js";
-import { glyphElement } from "../canvas/draw_glyph.js";
+import { COMPARE, FIT, MINUS, PLUS } from "../canvas/icon_paths.js";
+import { glyphElement } from "../canvas/draw_icon.js";
 import { PALETTES, hostTheme, watchTheme } from "../canvas/theme.js";
 import { button, h, listen } from "../dom.js";
 import { formatCount, plural } from "../scene/format_numbers_and_names.js";

@@ -1,8 +1,8 @@
 // @ts-check
 /** The panel on the right: a card for the selected rank, one for each finding of the run. */
 
-import { CLOSE, FAILED } from "../canvas/glyph_shapes.js";
-import { glyphElement } from "../canvas/draw_glyph.js";
+import { CLOSE, FAILED } from "../canvas/icon_paths.js";
+import { glyphElement } from "../canvas/draw_icon.js";
 import { button, h, listHead, propertyList } from "../dom.js";
 import { formatBytes, plural } from "../scene/format_numbers_and_names.js";
 import {

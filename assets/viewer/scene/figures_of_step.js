@@ -4,7 +4,7 @@
 import { formatBytes, formatCount, formatDuration, plural } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes, olderSteps, overlapOf } from "./idle_and_compile_times.js";
 import { peakIn } from "./storage_holds.js";
-import { stepOfNode } from "./index_of_training_step.js";
+import { stepOfNode } from "./step_of_time_or_node.js";
 
 /** @typedef {import("../shared_view_state.js").Store} Store */
 

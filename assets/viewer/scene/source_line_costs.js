@@ -6,7 +6,7 @@
  * for each of `COLUMNS`. The outermost lines and what has no line add up to the total.
  */
 
-import { inStep, stepOfNode } from "./index_of_training_step.js";
+import { inStep, stepOfNode } from "./step_of_time_or_node.js";
 import { isSavedIn } from "./storage_holds.js";
 
 /** @typedef {import("../types.js").Scene} Scene */

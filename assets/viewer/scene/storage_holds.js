@@ -3,7 +3,7 @@
  * The times at which saved tensors keep storages alive, and the peak of what they hold in a range.
  */
 
-import { stepAt } from "./index_of_training_step.js";
+import { stepAt } from "./step_of_time_or_node.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 

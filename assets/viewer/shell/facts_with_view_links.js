@@ -1,7 +1,7 @@
 // @ts-check
 /** Sentences that hold whether or not anything is wrong, each with the view that shows it. */
 
-import { icon } from "../canvas/draw_glyph.js";
+import { icon } from "../canvas/draw_icon.js";
 import { button, h } from "../dom.js";
 
 /**

@@ -4,7 +4,7 @@
 import { claim, h, listen } from "../dom.js";
 import { COST_DEFINITIONS } from "../scene/source_line_costs.js";
 import { DEFINITIONS } from "../scene/sum_and_describe_saved_bytes.js";
-import { icon } from "../canvas/draw_glyph.js";
+import { icon } from "../canvas/draw_icon.js";
 import { FILTERS } from "./search_filters.js";
 import { Legend } from "../views/graph/legend.js";
 import { ROW_MEANINGS } from "../views/timeline/tracks_and_bars.js";

@@ -1,7 +1,7 @@
 // @ts-check
 /** The buttons on the left that switch between views. */
 
-import { icon } from "../canvas/draw_glyph.js";
+import { icon } from "../canvas/draw_icon.js";
 import { button, h } from "../dom.js";
 import { stepParts } from "./step_page_tabs.js";
 

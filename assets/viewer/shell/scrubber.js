@@ -8,7 +8,7 @@ import { button, claim, h, listen } from "../dom.js";
 import { changeTimes, stackLayers } from "../scene/saved_memory_layers.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format_numbers_and_names.js";
 import { heldAt, unitTimes } from "../scene/progress_at_replayed_time.js";
-import { icon } from "../canvas/draw_glyph.js";
+import { icon } from "../canvas/draw_icon.js";
 import { failedNode, runningAt, stoppedNode } from "../scene/state_at_replayed_time.js";
 import {
   PHASES,

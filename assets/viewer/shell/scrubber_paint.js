@@ -5,7 +5,7 @@ import { hostTheme, hueOfSpan, mix } from "../canvas/theme.js";
 import { traceSteps } from "../canvas/trace_step_curve.js";
 import { kindHue } from "../scene/saved_kind_colors.js";
 import { formatBytes } from "../scene/format_numbers_and_names.js";
-import { paintGlyph } from "../canvas/draw_glyph.js";
+import { paintGlyph } from "../canvas/draw_icon.js";
 import { widthOf, write } from "../canvas/text_fitted_to_width.js";
 
 /** @typedef {import("../canvas/text_fitted_to_width.js").Pen} Pen */

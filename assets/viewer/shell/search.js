@@ -5,11 +5,11 @@
  */
 
 import { h, listen } from "../dom.js";
-import { icon } from "../canvas/draw_glyph.js";
+import { icon } from "../canvas/draw_icon.js";
 import { formatBytes, plural, dotted } from "../scene/format_numbers_and_names.js";
 import { FILTERS, findNodes, parseQuery } from "./search_filters.js";
 import { searchEntries } from "./search_entries.js";
-import { answerCard, openAnswer } from "./answer_card.js";
+import { answerCard, openAnswer } from "./search_answer_card.js";
 import { answerQuestion, exampleQuestions } from "../scene/answer_questions.js";
 
 /** @typedef {import("./search_entries.js").Entry} Entry */

@@ -2,7 +2,7 @@
 /** Filters of the search: `op:softmax saved>1MB step:18 module:layers.3 not-reached`. */
 
 import { formatPlace, placeOf } from "../scene/format_numbers_and_names.js";
-import { stepOfNode } from "../scene/index_of_training_step.js";
+import { stepOfNode } from "../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../types.js").SceneNode} Node */
 /** @typedef {import("../scene/scene_index.js").SceneIndex} SceneIndex */

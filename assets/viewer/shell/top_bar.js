@@ -4,7 +4,7 @@
 import { COLORS } from "../scene/graph_colorings.js";
 import { copyText } from "../copy_button.js";
 import { button, h, listen } from "../dom.js";
-import { icon } from "../canvas/draw_glyph.js";
+import { icon } from "../canvas/draw_icon.js";
 import { figuresOf } from "../scene/figures_of_step.js";
 import { makeStepSwitch } from "./step_chooser.js";
 import { makeHelpMenu } from "./help_menu.js";

@@ -18,7 +18,7 @@ import { timelineView } from "./timeline/index.js";
  * @typedef {object} View
  * @property {string} name in the state, in class names and in the names of exported files
  * @property {string} label
- * @property {import("../canvas/glyph_shapes.js").Glyph} icon
+ * @property {import("../canvas/icon_paths.js").Glyph} icon
  * @property {Shown[]} [shows] what is displayed in this view
  * @property {[keys: string, action: string][]} [keyHelp] listed in the help of the top bar
  * @property {(scene: import("../types.js").Scene) => number} [badge] a count on the view's button

@@ -12,7 +12,7 @@ from autogradviz.checking.relations.repeated_step_and_each_gradient import verif
 from autogradviz.checking.result import CheckEntry
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.events import HookRan, HookRegistered
-from autogradviz.experiments.checkpoint_regions import uncheckpointed
+from autogradviz.experiments.follow_or_disable_checkpointing import uncheckpointed
 from autogradviz.experiments.repeatable_step import (
     NothingToCheckError,
     largest_difference,

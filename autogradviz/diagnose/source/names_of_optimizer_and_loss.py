@@ -40,7 +40,7 @@ class NamesOfOptimizerAndLoss:
 
 
 def _names_called(places: Iterable[SourceLocation | None], method: str) -> Iterable[str]:
-    """Yield what a method without arguments is called on: a name, or an attribute of one."""
+    """Yield the names, or attributes of names, on which a method without arguments is called."""
     for place in places:
         for node in (node for each in statements_of(place) for node in ast.walk(each)):
             if (

@@ -41,7 +41,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     current_exec_group,
 )
 from autogradviz.recorder.torch_internals.wrapper_tensors import version_of
-from autogradviz.support.defer_signals import callback_of_weakref
+from autogradviz.support.defer_and_redeliver_signals import callback_of_weakref
 from autogradviz.support.identity_table import IdentityTable
 
 if TYPE_CHECKING:

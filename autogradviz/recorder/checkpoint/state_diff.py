@@ -24,7 +24,7 @@ from autogradviz.recorder.thread_state import thread_name
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_frame
 from autogradviz.recorder.torch_internals.patches import patched
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
-from autogradviz.support.defer_signals import callback_of_weakref, uninterrupted
+from autogradviz.support.defer_and_redeliver_signals import callback_of_weakref, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ from autogradviz.recorder.ops.op_arguments import ALL_LEFT_OUT, COMPILED, EAGER,
 from autogradviz.recorder.ops.op_signatures import signature_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import OpOverload
-from autogradviz.support.defer_signals import without_raising
+from autogradviz.support.defer_and_redeliver_signals import without_raising
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType

@@ -46,7 +46,7 @@ from autogradviz.recorder.ops.collectives import observe_waits
 from autogradviz.recorder.thread_state import ThreadTable
 from autogradviz.recorder.torch_internals.private_api import CloneArgBeforeMutateMode
 from autogradviz.recorder.torch_internals.unreadable_tensors import LIMITS, FakeTensor
-from autogradviz.support.defer_signals import without_raising
+from autogradviz.support.defer_and_redeliver_signals import without_raising
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -55,7 +55,7 @@ from autogradviz.recorder.torch_internals.wrapper_tensors import (
     PLAIN_TENSORS,
     version_of,
 )
-from autogradviz.support.defer_signals import called_when_freed
+from autogradviz.support.defer_and_redeliver_signals import called_when_freed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ import torch.autograd.graph
 from autogradviz.events import NO_ID, MutationCloned, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.recorder.torch_internals.private_api import SavedTensor, get_sequence_nr
 from autogradviz.recorder.torch_internals.wrapper_tensors import PLAIN_TENSORS, version_of
-from autogradviz.support.defer_signals import called_when_freed
+from autogradviz.support.defer_and_redeliver_signals import called_when_freed
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import ParameterSeen, TensorSaved, TensorSeen
-from autogradviz.support.defer_signals import uninterrupted
+from autogradviz.support.defer_and_redeliver_signals import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from autogradviz.recorder.torch_internals.private_api import (
     SingleLevelFunction,
     get_sequence_nr,
 )
-from autogradviz.support.defer_signals import signal_behind
+from autogradviz.support.defer_and_redeliver_signals import signal_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
 """SVG pictures of a scene."""
 
-from autogradviz.render.svg.document import render_svg
+from autogradviz.render.svg.draw_graph import render_svg
 
 __all__ = ["render_svg"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes, short_path
 from autogradviz.errors import GraphTooLargeError
 from autogradviz.render.svg import themes_and_primitives as svg
-from autogradviz.render.svg.document import MARGIN, MIN_WIDTH, draw_graph
+from autogradviz.render.svg.draw_graph import MARGIN, MIN_WIDTH, draw_graph
 from autogradviz.render.svg.themes_and_primitives import Theme, ThemeName, find_theme, mix
 from autogradviz.render.svg.title_group_headers_and_legend import LINE, MONO_ADVANCE, wrap
 from autogradviz.scene.layout.coordinates import place

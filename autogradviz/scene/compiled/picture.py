@@ -17,7 +17,7 @@ from autogradviz.analysis.formatting import (
     short_location,
     source_line,
 )
-from autogradviz.scene.compiled.column_contents import (
+from autogradviz.scene.compiled.columns_by_line_or_block import (
     MAX_BLOCKS,
     OP_SIZE,
     LaneRow,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         CompiledRegion,
         CompiledSlot,
     )
-    from autogradviz.scene.compiled.column_contents import Column
+    from autogradviz.scene.compiled.columns_by_line_or_block import Column
     from autogradviz.scene.schema import CompiledDetail, CompiledShape
 
 HEADER: Final = 62.0  # labels of blocks and lines

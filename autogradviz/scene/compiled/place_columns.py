@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.compiled_graphs.read_graph_text import ITEM
 from autogradviz.diagnose.evidence.compiled_code import values_of_backward
-from autogradviz.scene.compiled.column_contents import lane_rows, slot_hook
+from autogradviz.scene.compiled.columns_by_line_or_block import lane_rows, slot_hook
 from autogradviz.scene.label_text_and_width import elide, text_width
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         CompiledRegion,
         CompiledSlot,
     )
-    from autogradviz.scene.compiled.column_contents import Column, Columns, LaneRow
+    from autogradviz.scene.compiled.columns_by_line_or_block import Column, Columns, LaneRow
     from autogradviz.scene.schema import CompiledDetail
 
 

@@ -13,7 +13,7 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.compiled_graphs.read_graph_text import is_view
-from autogradviz.scene.compiled.column_contents import saved_texts, slot_hook
+from autogradviz.scene.compiled.columns_by_line_or_block import saved_texts, slot_hook
 from autogradviz.scene.compiled.picture import (
     READABLE_WIDTH,
     Tables,

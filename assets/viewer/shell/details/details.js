@@ -10,7 +10,7 @@ import { button, h, propertyList, section } from "../../dom.js";
 import { findingSections, nodeLink, stackList, titleSection } from "./shared_sections.js";
 import { excerpt } from "../../views/source/excerpt.js";
 import { formatBytes, formatDuration, placeOf } from "../../scene/format_numbers_and_names.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { findGradientPath } from "../../scene/gradient_path.js";
 import { contentsText, savedText } from "../../scene/sum_and_describe_saved_bytes.js";
 import { storageDetails } from "./storage.js";

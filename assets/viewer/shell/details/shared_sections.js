@@ -5,7 +5,7 @@ import { button, h } from "../../dom.js";
 import { findingSource, fixBlock } from "../../views/findings/finding_sections.js";
 import { whyButton } from "./why_trail.js";
 import { formatPlace, placeOf } from "../../scene/format_numbers_and_names.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { stoppedNode } from "../../scene/state_at_replayed_time.js";
 import { stackOf } from "../../scene/source_line_costs.js";
 

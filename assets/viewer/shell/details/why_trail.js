@@ -2,7 +2,7 @@
 /** The answer to "why?": steps from the symptom to the cause, beside their source lines. */
 
 import { button, h, onArrows } from "../../dom.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { formatPlace } from "../../scene/format_numbers_and_names.js";
 import { excerpt } from "../../views/source/excerpt.js";
 

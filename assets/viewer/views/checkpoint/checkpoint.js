@@ -4,7 +4,7 @@
 import { STATUS_LABELS, diffRow, differs, foldRows, foldedRow } from "./diff_table_rows.js";
 import { SCROLLS, h, listHead, onArrows } from "../../dom.js";
 import { formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { allRegions, sentenceOfPeaks, sentenceOfRegions } from "./cost_and_gain_of_all_regions.js";
 import { describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
 import { sentenceOfRegion } from "../compare/sentences_on_difference.js";

@@ -2,7 +2,7 @@
 /** The checkpoint view: each region's forward next to its recomputation. */
 
 import "./checkpoint.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Checkpoint } from "./checkpoint.js";
 
 /** @type {import("../registry.js").View} */

@@ -5,7 +5,7 @@ import { STATUS_LABELS } from "./diff_table_rows.js";
 import { SCROLLS, h, propertyList, section } from "../../dom.js";
 import { findingSource, fixBlock } from "../findings/finding_sections.js";
 import { formatCount, plural, placeOf } from "../../scene/format_numbers_and_names.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { stateChanges } from "./state_changes.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */

@@ -2,7 +2,7 @@
 /** The comparison of two recordings, or of two steps, aligned by module and source line. */
 
 import "./compare.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { makeComparison } from "./compare_recordings.js";
 import { makeStepComparison } from "./compare_steps.js";
 

@@ -3,7 +3,7 @@
 
 import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
 import { isSavedIn, peakIn } from "../../scene/storage_holds.js";
-import { stepAt, stepOfNode } from "../../scene/index_of_training_step.js";
+import { stepAt, stepOfNode } from "../../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 

@@ -3,7 +3,7 @@
 
 import { choice, h, listen } from "../../dom.js";
 import { formChoice } from "./switch_saved_values_before_after_hooks.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
 import { itemCard, regionCard } from "./cards_of_region_and_selected_part.js";
 import { storageOf } from "./describe_part.js";

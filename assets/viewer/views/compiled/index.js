@@ -2,7 +2,7 @@
 /** The view of compiled regions: what torch.compile saved, recomputed and broke. */
 
 import "./compiled.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { svgPicture } from "../../canvas/html_elements_as_picture.js";
 import { Compiled } from "./compiled.js";
 

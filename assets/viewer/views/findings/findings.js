@@ -8,8 +8,8 @@ import { factRows } from "../../shell/facts_with_view_links.js";
 import { stoppedBefore, whyOfFinding } from "../../shell/details/shared_sections.js";
 import { placeLinks } from "../../shell/details/why_trail.js";
 import { formatPlace, plural, dotted } from "../../scene/format_numbers_and_names.js";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
+import { icon } from "../../canvas/draw_icon.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../types.js").SceneFinding} Finding */

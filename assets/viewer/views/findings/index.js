@@ -2,7 +2,7 @@
 /** The findings view: what is wrong, which line caused it, and the fix. */
 
 import "./findings.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Findings } from "./findings.js";
 
 /** @type {import("../registry.js").View} */

@@ -2,7 +2,7 @@
 /** The open groups around the view, displayed while the innermost header is out of view. */
 
 import { button, h } from "../../dom.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { HEADER_HEIGHT } from "../../layout/group_sizes_and_inner_positions.js";
 
 export class Breadcrumbs {

@@ -5,7 +5,7 @@ import "./graph.css";
 import "./outline.css";
 import "./legend.css";
 import { h } from "../../dom.js";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { makeDetails } from "../../shell/details/details.js";
 import { splitter } from "../../shell/panel_splitter.js";
 import { makeNotices } from "../../shell/recording_notices.js";

@@ -3,7 +3,7 @@
 
 import { h } from "../../dom.js";
 import { distinct } from "../../payload/lazy_rows.js";
-import { paintGlyph } from "../../canvas/draw_glyph.js";
+import { paintGlyph } from "../../canvas/draw_icon.js";
 import { roundRect } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
 import { failedNode } from "../../scene/state_at_replayed_time.js";
@@ -53,7 +53,7 @@ function badgeSample(hue) {
 }
 
 /**
- * @param {import("../../canvas/glyph_shapes.js").GlyphName} name
+ * @param {import("../../canvas/icon_paths.js").GlyphName} name
  * @param {"leaf" | "mutation" | "recompute" | "text2"} hue
  * @returns {Sample}
  */

@@ -3,7 +3,7 @@
 
 import { button, claim, h, listHead, listen } from "../../dom.js";
 import { formatCount } from "../../scene/format_numbers_and_names.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { sameItem } from "../../shared_view_state.js";
 import { stateOfUnused } from "../../shell/search_entries.js";
 

@@ -6,7 +6,7 @@ import { formChoice } from "../compiled/switch_saved_values_before_after_hooks.j
 import { button, h } from "../../dom.js";
 import { plural } from "../../scene/format_numbers_and_names.js";
 import { drawnNodes } from "../../scene/figures_of_step.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 

@@ -2,7 +2,7 @@
 /** The memory view: what fills the memory at the peak, and what would free it. */
 
 import "./memory.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { laterTables } from "../../payload/decode.js";
 import { Memory } from "./memory.js";
 

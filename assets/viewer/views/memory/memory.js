@@ -4,7 +4,7 @@
  * what is held at the peak, with the predicted effect of checkpointing or offloading its modules.
  */
 
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";

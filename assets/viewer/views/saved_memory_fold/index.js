@@ -2,7 +2,7 @@
 /** The step: what autograd keeps, from the forward that saved it to the backward that reads it. */
 
 import "./fold.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Fold } from "./fold.js";
 
 /** @type {import("../registry.js").View} */

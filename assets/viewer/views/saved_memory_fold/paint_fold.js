@@ -2,7 +2,7 @@
 /** Paints the fold: the forward above, the ribbons of saved tensors, backward below. */
 
 import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
-import { paintGlyph } from "../../canvas/draw_glyph.js";
+import { paintGlyph } from "../../canvas/draw_icon.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
 import {

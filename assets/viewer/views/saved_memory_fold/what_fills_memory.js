@@ -4,8 +4,8 @@
  * describe a ribbon.
  */
 
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { button, h, section } from "../../dom.js";
 import {
   formatBytes,

@@ -2,7 +2,7 @@
 /** Marks of the audit on source lines: one glyph for each mechanism, a legend and a filter. */
 
 import { button, h } from "../../dom.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 

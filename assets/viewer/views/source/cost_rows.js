@@ -2,7 +2,7 @@
 /** Rows of numbers: what lines cost, and what a number consists of. */
 
 import { button, h, listen } from "../../dom.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { lineLink } from "../panels_and_tables.js";
 import { COLUMNS, callees, ownCost } from "../../scene/source_line_costs.js";
 import {

@@ -2,7 +2,7 @@
 /** The source view: the recorded source lines with the cost of each. */
 
 import "./source.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { makeSource } from "./line_costs.js";
 
 /** @type {import("../registry.js").View} */

@@ -1,7 +1,7 @@
 // @ts-check
 /** The events of a storage, as markers on its lifeline and as text. */
 
-import { paintGlyph } from "../../canvas/draw_glyph.js";
+import { paintGlyph } from "../../canvas/draw_icon.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
 import {

@@ -2,7 +2,7 @@
 /** The tensors view: lifelines of saved tensors, a table of them, saved memory over time. */
 
 import "./tensors.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Tensors } from "./tensors.js";
 
 /** @type {import("../registry.js").View} */

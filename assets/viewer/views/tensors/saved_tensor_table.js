@@ -8,7 +8,7 @@ import {
   formatShape,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { COLUMNS, moduleRange } from "./storage_rows.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */

@@ -1,7 +1,7 @@
 // @ts-check
 /** The tensors view: lifelines or a table of saved tensors, and the story of the selected one. */
 
-import { icon } from "../../canvas/draw_glyph.js";
+import { icon } from "../../canvas/draw_icon.js";
 import { choice, h } from "../../dom.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import {
@@ -21,7 +21,7 @@ import { StorageRows } from "./storage_rows.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 
-/** @type {[glyph: import("../../canvas/glyph_shapes.js").GlyphName, label: string, color: string][]} */
+/** @type {[glyph: import("../../canvas/icon_paths.js").GlyphName, label: string, color: string][]} */
 const LEGEND = [
   ["pack", "saved", "agv-saved"],
   ["pack", "recomputed", "agv-recompute"],

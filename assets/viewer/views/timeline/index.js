@@ -2,7 +2,7 @@
 /** The timeline view: what ran when, and a profile of a time range. */
 
 import "./timeline.css";
-import { GLYPHS } from "../../canvas/glyph_shapes.js";
+import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Timeline } from "./timeline.js";
 
 /** @type {import("../registry.js").View} */

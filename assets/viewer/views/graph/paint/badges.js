@@ -2,7 +2,7 @@
 /** Paints the badges next to a node: saved tensors on the right, parameters on the left. */
 
 import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
-import { paintGlyph } from "../../../canvas/draw_glyph.js";
+import { paintGlyph } from "../../../canvas/draw_icon.js";
 import { MAX_CONDENSED, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 
@@ -15,7 +15,7 @@ export const BADGE_TEXT_SIZE = 11;
 export const BADGE_DISTANCE = 5;
 export const BADGE_HEIGHT = 19;
 
-/** @type {Record<string, [import("../../../canvas/glyph_shapes.js").GlyphName, "leaf" | "mutation"]>} */
+/** @type {Record<string, [import("../../../canvas/icon_paths.js").GlyphName, "leaf" | "mutation"]>} */
 const GRADIENTS = {
   ok: ["check", "leaf"],
   none: ["none", "leaf"],

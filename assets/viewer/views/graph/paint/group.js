@@ -7,7 +7,7 @@ import {
   savedText,
 } from "../../../scene/sum_and_describe_saved_bytes.js";
 import { formatCount, plural, dotted } from "../../../scene/format_numbers_and_names.js";
-import { paintGlyph } from "../../../canvas/draw_glyph.js";
+import { paintGlyph } from "../../../canvas/draw_icon.js";
 import { HEADER_HEIGHT, STACK_HEIGHT } from "../../../layout/group_sizes_and_inner_positions.js";
 import { readableSize, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";

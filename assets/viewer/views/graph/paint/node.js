@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints a node: its box with badges on both sides. */
 
-import { paintGlyph } from "../../../canvas/draw_glyph.js";
+import { paintGlyph } from "../../../canvas/draw_icon.js";
 import {
   BADGE_GAP,
   BADGE_TEXT_SIZE,

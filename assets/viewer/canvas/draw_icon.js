@@ -1,10 +1,10 @@
 // @ts-check
 /** Draws glyphs on a canvas or as SVG elements. */
 
-import { GLYPHS } from "./glyph_shapes.js";
+import { GLYPHS } from "./icon_paths.js";
 
-/** @typedef {import("./glyph_shapes.js").Glyph} Glyph */
-/** @typedef {import("./glyph_shapes.js").GlyphName} GlyphName */
+/** @typedef {import("./icon_paths.js").Glyph} Glyph */
+/** @typedef {import("./icon_paths.js").GlyphName} GlyphName */
 
 /** @type {Map<string, Path2D>} */
 const paths = new Map();
