@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from textwrap import indent
 from typing import TYPE_CHECKING, Final, overload
 
@@ -30,10 +32,11 @@ from autogradviz.causes.writes_in_place import find_writes
 from autogradviz.causes.zero_gradients import find_zero_gradients
 from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.diagnose.finding_text import excerpts, line_text
+from autogradviz.errors import AutogradvizWarning
 from autogradviz.support.locks_gc_and_stderr import collector_paused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.causal_graph import CausalGraph
@@ -53,27 +56,27 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
     """
     analysis, graph = evidence.analysis, evidence.causal_graph
     is_explained = any(fact.confidence != "hint" for fact in of_rules)
-    searches: tuple[Callable[[], Iterable[Fact]], ...] = (
-        lambda: find_refusal(graph, evidence, is_explained=is_explained),
-        lambda: find_cuts(graph, evidence),
-        lambda: find_transform_cuts(graph, evidence),
-        lambda: find_lifetimes(graph, evidence),
-        lambda: find_scales(graph, evidence),
-        lambda: find_clipped_parameters(graph, evidence),
-        lambda: find_owners(graph, evidence),
-        lambda: find_changes(graph),
-        lambda: find_not_finite(graph, evidence),
-        lambda: find_lost_precision(graph),
-        lambda: find_kept(graph),
-        lambda: find_writes(graph, evidence),
-        lambda: find_zero_gradients(graph, evidence),
-        lambda: find_unused_results(graph),
-        lambda: find_silent_mistakes(graph),
-        lambda: find_unused_graphs(graph),
-        lambda: find_impossible_values(graph, evidence),
+    searches: tuple[partial[Iterable[Fact]], ...] = (
+        partial(find_refusal, graph, evidence, is_explained=is_explained),
+        partial(find_cuts, graph, evidence),
+        partial(find_transform_cuts, graph, evidence),
+        partial(find_lifetimes, graph, evidence),
+        partial(find_scales, graph, evidence),
+        partial(find_clipped_parameters, graph, evidence),
+        partial(find_owners, graph, evidence),
+        partial(find_changes, graph),
+        partial(find_not_finite, graph, evidence),
+        partial(find_lost_precision, graph),
+        partial(find_kept, graph),
+        partial(find_writes, graph, evidence),
+        partial(find_zero_gradients, graph, evidence),
+        partial(find_unused_results, graph),
+        partial(find_silent_mistakes, graph),
+        partial(find_unused_graphs, graph),
+        partial(find_impossible_values, graph, evidence),
     )
     found: dict[object, Fact] = {}
-    for fact in sorted((fact for search in searches for fact in search()), key=_by_weight):
+    for fact in sorted((fact for search in searches for fact in _run(search)), key=_by_weight):
         found.setdefault((fact.mechanism, fact.culprit), fact)
     backward_raised = analysis.error is not None and failed_op(graph) is None  # or code of the user
     if backward_raised and not is_explained:
@@ -87,6 +90,16 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
             own = found.pop((fact.mechanism, fact.culprit), None)
         found[number] = fact if own is None else _merged(fact, own)
     return sorted(found.values(), key=_by_weight)
+
+
+def _run(search: partial[Iterable[Fact]]) -> list[Fact]:
+    """Return the facts of one search; if it fails, warn and return none, as for a rule."""
+    try:
+        return list(search())
+    except Exception as error:  # noqa: BLE001
+        message = f"{search.func.__name__} failed: {type(error).__name__}: {error}"
+        warnings.warn(message, AutogradvizWarning, stacklevel=2)
+        return []
 
 
 def _with_effect(graph: CausalGraph, fact: Fact, place: int) -> Fact:

@@ -323,8 +323,9 @@ def _trained_advantages(graph: CausalGraph) -> Iterator[Fact]:
         edges = graph.next_nodes.get(graph.node_of_op.get(index, NO_ID), ())
         if graph.op_names[index] != "mul" or len(edges) != _OPERANDS or NO_ID in edges:
             continue
-        for position, edge in enumerate(edges):
-            if not _is_chosen_log(graph, graph.producers(index)[position]):
+        # A mode may have multiplied other tensors than the node has, or a number.
+        for position, (edge, made) in enumerate(zip(edges, graph.producers(index), strict=False)):
+            if not _is_chosen_log(graph, made):
                 continue
             own, weights = graph.reached_leaves(edge), graph.reached_leaves(edges[1 - position])
             if regressed is None:

@@ -27,6 +27,7 @@ from autogradviz import events as e
 from autogradviz.analysis import SourceLocation
 from autogradviz.causes.audit import excerpts
 from autogradviz.causes.why import ANOTHER_LINE, Explanation, ExplanationStep
+from autogradviz.errors import AutogradvizWarning
 
 WEIGHT, INPUT, PRODUCT, VIEW, SUM, LOSS = 1, 2, 3, 4, 5, 6
 
@@ -362,3 +363,13 @@ def test_lines_as_good_as_the_culprit_are_named_apart_from_other_causes():
         "       t.py:3",
         "           x = 1",
     ]
+
+
+def test_a_search_that_fails_is_a_warning_and_the_others_answer(monkeypatch):
+    def find_kept(_graph):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("autogradviz.causes.audit.find_kept", find_kept)
+    with pytest.warns(AutogradvizWarning, match="find_kept failed: ZeroDivisionError"):
+        audit = autogradviz.Trace(make_log()).audit()
+    assert len(audit) == 0
