@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from textwrap import indent
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.gradient_clipping import find_clipped_parameters
@@ -36,7 +36,6 @@ from autogradviz.errors import AutogradvizWarning
 from autogradviz.support.locks_gc_and_stderr import collector_paused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.causal_graph import CausalGraph
@@ -56,7 +55,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
     """
     analysis, graph = evidence.analysis, evidence.causal_graph
     is_explained = any(fact.confidence != "hint" for fact in of_rules)
-    searches: tuple[partial[Iterable[Fact]], ...] = (
+    searches: tuple[partial[Any], ...] = (
         partial(find_refusal, graph, evidence, is_explained=is_explained),
         partial(find_cuts, graph, evidence),
         partial(find_transform_cuts, graph, evidence),
@@ -92,7 +91,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
     return sorted(found.values(), key=_by_weight)
 
 
-def _run(search: partial[Iterable[Fact]]) -> list[Fact]:
+def _run(search: partial[Any]) -> list[Fact]:
     """Return the facts of one search; if it fails, warn and return none, as for a rule."""
     try:
         return list(search())
