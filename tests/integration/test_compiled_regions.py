@@ -161,8 +161,8 @@ def test_saved_values_are_named_by_what_eager_code_saves_them_for():
     assert expected | {"reciprocal of std", "linear input"} <= labels
     assert expected <= {storage.name for storage in trace._scene.storages}
     assert not any("GraphModule" in storage.name for storage in trace._scene.storages)
-    # The region takes the time of the forward, not the save after it.
-    assert sum(ribbon.forward_ns for ribbon in ribbons) > 0
+    # One op ran all of the region: its time is not divided between blocks.
+    assert not any(ribbon.forward_ns for ribbon in ribbons if ribbon.block)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

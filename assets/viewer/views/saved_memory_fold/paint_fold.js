@@ -260,10 +260,10 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   const short = shortNames(ribbons.map(({ block }) => block));
   const roomOf = (/** @type {Block} */ { extent: [from, to] }) =>
     xAt(area, to) - xAt(area, from) - 1;
-  // Ops of no block have no time of their own: it is that since the save before.
+  // A block inside a compiled region has no time of its own.
   const forms = [
     (/** @type {Block} */ { block, line, ns }) =>
-      block ? `${block} · ${formatDuration(ns)}` : line,
+      block && ns ? `${block} · ${formatDuration(ns)}` : block || line,
     (/** @type {Block} */ { block, line }) => block || line,
     (/** @type {Block} */ { block, line }) => (block ? short(block) : line),
   ];
