@@ -112,6 +112,16 @@ def test_saved_slots_add_up_to_what_the_node_holds(backend, engine):
     assert kinds == {"value", "input"}
 
 
+def test_the_times_of_a_fold_have_no_compilation():
+    trace = record(training(torch.compile(Block(), backend="aot_eager"), 3, 8))
+    compiling = [s for s in trace.analysis.timeline.spans if s.kind == "compile" and not s.depth]
+    (fold,) = trace._scene.folds
+    whole = fold.end_ns - fold.turn_ns
+    inside = sum(s.end_ns - s.start_ns for s in compiling if s.start_ns > fold.turn_ns)
+    assert inside > 0
+    assert fold.backward_ns <= whole - inside
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_slots_and_ops_have_lines_modules_and_reasons(backend):
     trace = record(training(torch.compile(Block(), backend=backend), 3, 8))

@@ -33,7 +33,8 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  */
 
 /** Instruction for reading the picture, painted if it fits. */
-const HINT = "above: when it is saved · middle: bytes · below: when backward reads it";
+const HINT =
+  "above: when it is saved · middle: bytes · below: when backward reads it · pale: few bytes";
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
