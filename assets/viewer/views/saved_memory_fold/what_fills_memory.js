@@ -199,7 +199,7 @@ function facts(store, fold) {
   const sign = findings.length ? icon("findings") : icon("check");
   const found = findings.length ? plural(findings.length, "finding") : "No problems found";
   const time = backward_ns
-    ? [row(times, "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))]
+    ? [row(unbroken(times), "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))]
     : [];
   const first = row(
     found,
