@@ -357,7 +357,7 @@ function whatFills(sceneIndex) {
 }
 
 /**
- * Return what takes the most time, as the view of times has it.
+ * Return the line with the most time, and compilation if that takes more.
  *
  * @param {SceneIndex} sceneIndex
  * @returns {Answer | null}
