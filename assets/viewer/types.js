@@ -474,8 +474,8 @@
  * @property {number[]} top the time until it was saved, in the forward
  * @property {number[]} waist its bytes
  * @property {number[]} bottom the time until it was read, in backward; empty if it was not
- * @property {number} forward_ns since the save before
- * @property {number} backward_ns since the read before
+ * @property {number} forward_ns of ops of its block, until its save
+ * @property {number} backward_ns of nodes of its block and what they recompute, until its read
  * @property {RibbonState} state
  * @property {Flag} recomputed only a recomputation saved it: it begins below the turn
  * @property {Flag} elsewhere hooks copied it

@@ -57,9 +57,32 @@ def checkpointed(line: str, name: str, condition: str = "") -> str:
         for before, each in zip(names, given, strict=True)
     )
     changed = f"checkpoint({function}, {arguments}, use_reentrant=False)"
+    whole, known = _choice_of(line, call)
+    changed = known or changed
     if condition:
         changed = f"({changed} if {condition.format(function)} else {source})"
-    return line.replace(source, changed)
+    return line.replace(whole or source, changed)
+
+
+def _choice_of(line: str, call: ast.Call) -> tuple[str, str]:
+    """Return an expression that checkpoints a call under a condition, and what does it; or "".
+
+    ``checkpoint(block, x, use_reentrant=False) if self.saves else block(x)`` is one.
+    """
+    for node in ast.walk(ast.parse(line)):
+        if not isinstance(node, ast.IfExp):
+            continue
+        for own, other in ((node.body, node.orelse), (node.orelse, node.body)):
+            if (
+                ast.dump(own) == ast.dump(call)
+                and isinstance(other, ast.Call)
+                and other.args
+                and ast.dump(other.args[0]) == ast.dump(call.func)
+                and any(each.arg in _OPTIONS for each in other.keywords)
+            ):
+                whole, known = (ast.get_source_segment(line, each) for each in (node, other))
+                return whole or "", known or ""
+    return "", ""
 
 
 def _call_of(line: str, name: str) -> ast.Call | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.flame_graph import self_times
 from autogradviz.analysis.phases_of_ops import phases_of_ops
-from autogradviz.events import BackwardStarted
+from autogradviz.events import BackwardStarted, RegionEntered, RegionRan
 from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
 from autogradviz.support.source_lines_and_libraries import is_installed
 
@@ -37,6 +37,10 @@ class CallTree:
         self._of_stack: dict[int | None, int] = {None: NO_FRAME}
         self._of_line: dict[tuple[int | None, str, int], int] = {}
         self._children: dict[tuple[int, str, int, str], int] = {}
+        ran = analysis.log.of(RegionRan)
+        self._compiled = {event.node_id: event.stack_id for event in ran}
+        entered = analysis.log.of(RegionEntered)
+        self._regions = {event.region_id: event.stack_id for event in entered}
 
     def of(self, stack_id: int | None) -> int:
         """Return the innermost frame of a stack."""
@@ -70,9 +74,37 @@ class CallTree:
 
     def of_node(self, node: Node) -> int:
         """Return the frame of the forward op of a node."""
-        stack_id = node.op.stack_id if node.op else None
+        stack_id = self.stack_of(node)
         line = node.location
         return self.of_line(stack_id, line.place, line.lineno) if line else self.of(stack_id)
+
+    def stack_of(self, node: Node | None) -> int | None:
+        """Return the stack of the forward op of a node, or of the call of a compiled region."""
+        if node is None:
+            return None
+        return node.op.stack_id if node.op else self._compiled.get(node.node_id)
+
+    def of_region(self, region_id: int | None) -> int:
+        """Return the frame that called ``checkpoint``."""
+        return self.of(self._regions.get(-1 if region_id is None else region_id))
+
+    def of_recomputed(self, stack_id: int | None, backward: int, region_id: int) -> int:
+        """Return the frame of a recomputed op below the call of its region, as in the forward.
+
+        Args:
+            stack_id: the stack of the op, inside a backward.
+            backward: the frame that called this backward.
+            region_id: the region of the op.
+        """
+        frame = self.of(stack_id)
+        path = []
+        while frame not in {NO_FRAME, backward}:
+            path.append(self.frames[frame])
+            frame = path[-1].parent
+        found = self.of_region(region_id)
+        for each in reversed(path):
+            found = self._below(found, each.filename, each.lineno, each.function)
+        return found
 
     def _at(self, frame: int, filename: str, lineno: int) -> int:
         while frame != NO_FRAME:
@@ -122,29 +154,27 @@ def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, 
             frame = tree.of(op.stack_id)
             yield frame, frame, phase_of(op), op.time_ns, op.duration_ns
     caller_at = _callers(analysis, tree)
-    # Of recomputations, what their ops do not cover: by label, caller and step.
-    outside: dict[tuple[str, int, int], list[int]] = defaultdict(lambda: [0, 0])
+    # Of recomputations, what their ops do not cover: by caller of region and backward, and step.
+    outside: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
     for span, self_ns in self_times(analysis):
         caller = caller_at(span.start_ns)
         if span.kind == "recompute":
-            row = outside[span.label, caller, analysis.steps.at_ns(span.start_ns)]
+            region = tree.of_region(span.ref)
+            row = outside[region, caller, analysis.steps.at_ns(span.start_ns)]
             row[0], row[1] = span.start_ns, row[1] + self_ns
             continue
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         origin = NO_FRAME if node is None else tree.of_node(node)
         yield caller, origin, "backward", span.start_ns, self_ns
-    for region in analysis.regions:
-        for op in (op for run in region.recomputations for op in run.ops):
-            frame = tree.of(op.stack_id)
-            yield frame, frame, "recompute", op.time_ns, op.duration_ns
-            key = (
-                region.module or region.function,
-                caller_at(op.time_ns),
-                analysis.steps.at_ns(op.time_ns),
-            )
+    for checkpointed in analysis.regions:
+        for op in (op for run in checkpointed.recomputations for op in run.ops):
+            caller = caller_at(op.time_ns)
+            origin = tree.of_recomputed(op.stack_id, caller, checkpointed.region_id)
+            yield tree.of(op.stack_id), origin, "recompute", op.time_ns, op.duration_ns
+            key = tree.of_region(checkpointed.region_id), caller, analysis.steps.at_ns(op.time_ns)
             outside[key][1] -= op.duration_ns
-    for (_, caller, _), (start_ns, rest_ns) in outside.items():
-        yield caller, caller, "recompute", start_ns, rest_ns
+    for (origin, caller, _), (start_ns, rest_ns) in outside.items():
+        yield caller, origin, "recompute", start_ns, rest_ns
 
 
 def _callers(analysis: Analysis, tree: CallTree) -> Callable[[int], int]:

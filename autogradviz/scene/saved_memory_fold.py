@@ -13,13 +13,14 @@ forward and kind. What is drawn adds up to ``Analysis.saved_memory``.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from autogradviz.analysis.flame_graph import backward_times
 from autogradviz.analysis.formatting import (
     display_op_name,
     format_bytes,
@@ -28,6 +29,7 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.analysis.idle_time import busy_time
+from autogradviz.analysis.phases_of_ops import phases_of_ops
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import RegionRan
 from autogradviz.scene.node_boxes_and_badges import TITLES, kind_of_slot
@@ -91,14 +93,13 @@ class _Strand:
     written_by: str = ""
     top: tuple[float, float] = (0.0, 0.0)
     bottom: tuple[float, float] = (-1.0, -1.0)
-    top_ns: float = 0.0  # since the save before
-    bottom_ns: float = 0.0  # since the read before
+    forward_ns: int = 0  # of ops of its block, since the save of the block before
+    backward_ns: int = 0  # of nodes and recomputations of its block, since its read before
 
     @property
     def block(self) -> str:
-        """The block of a model that saved it: "h.0", or else its outermost module."""
-        found = _BLOCK.match(self.module)
-        return found[0] if found else self.module.partition(".")[0]
+        """The block of a model that saved it."""
+        return _block(self.module)
 
 
 @dataclass(slots=True)
@@ -127,6 +128,7 @@ def build_fold(
     ribbons: list[SceneRibbon] = []
     labels = _labels(analysis, turns)
     most = MAX_RIBBONS if len(turns) < 4 else MAX_RIBBONS // 2  # noqa: PLR2004
+    _add_times(analysis, strands)
     for at, turn in enumerate(turns):
         _place(turn, busy)
         folds.append(_fold(analysis, turn, at, labels[at], busy, drawn=id(turn) in drawn))
@@ -134,6 +136,46 @@ def build_fold(
             ribbons += _ribbons(turn, at, names, most)
     short = (replace(each, block=each.block.replace(root, "")) for each in ribbons)
     return tuple(folds), tuple(short if root else ribbons)
+
+
+def _block(module: str) -> str:
+    """Return the block of a module in a model: "h.0", or else its outermost module."""
+    found = _BLOCK.match(module)
+    return found[0] if found else module.partition(".")[0]
+
+
+def _add_times(analysis: Analysis, strands: Iterable[_Strand]) -> None:
+    """Give each strand times of its block: those until its save and until its read.
+
+    A block without a strand has none, and neither have blocks inside a compiled region: one op and
+    one node run all of it.
+    """
+    starts = sorted(s.start_ns for s in analysis.timeline.spans if s.kind == "backward")
+    made: dict[tuple[str, int], list[_Strand]] = defaultdict(list)
+    read: dict[tuple[str, int], list[_Strand]] = defaultdict(list)
+    for each in sorted(strands, key=attrgetter("made_ns")):
+        made[each.block, bisect_right(starts, each.made_ns)].append(each)
+    for each in sorted(strands, key=attrgetter("done_ns")):
+        if each.done_ns >= 0:
+            read[each.block, bisect_right(starts, each.read_ns)].append(each)
+
+    def nearest(
+        known: dict[tuple[str, int], list[_Strand]], edge: str, module: str, time_ns: int
+    ) -> _Strand | None:
+        found = known.get((_block(module), bisect_right(starts, time_ns)))
+        at = bisect_left(found, time_ns, key=attrgetter(edge)) if found else 0
+        return found[min(at, len(found) - 1)] if found else None
+
+    phase_of = phases_of_ops(analysis)
+    for op in analysis.ops:
+        if op.phase == "forward" and phase_of(op) == "forward":
+            strand = nearest(made, "made_ns", op.module, op.time_ns)
+            if strand:
+                strand.forward_ns += op.duration_ns
+    for module, time_ns, duration_ns in backward_times(analysis):
+        strand = nearest(read, "done_ns", module, time_ns)
+        if strand:
+            strand.backward_ns += duration_ns
 
 
 def _shared_root(blocks: Collection[str]) -> str:
@@ -332,7 +374,6 @@ def _divide(
         width = even * len(members) + (SCALE * share * (time - before) / span if span else 0.0)
         for member in members:
             setattr(strands[member], edge, (at, at + width / len(members)))
-            setattr(strands[member], f"{edge}_ns", (time - before) / len(members))
             at += width / len(members)
         before = time
 
@@ -446,8 +487,8 @@ def _ribbon(
         top=top,
         waist=waist,
         bottom=bottom,
-        forward_ns=round(sum(each.top_ns for each in members)),
-        backward_ns=round(sum(each.bottom_ns for each in members)),
+        forward_ns=sum(each.forward_ns for each in members),
+        backward_ns=sum(each.backward_ns for each in members),
         state=first.state,
         recomputed=first.recomputed,
         elsewhere=first.elsewhere,
@@ -481,7 +522,7 @@ def _fold(
         turn_ns=span.start_ns if span else -1,
         end_ns=span.end_ns if span else analysis.end_ns,
         forward_ns=_forward_time(analysis, start_ns, span.start_ns if span else None, busy),
-        backward_ns=round(busy(span.end_ns) - busy(span.start_ns)) if span else 0,
+        backward_ns=_time(analysis, span.start_ns, span.end_ns, busy) if span else 0,
         nbytes=sum(each.nbytes for each in turn.strands),
         shared_nbytes=turn.shared_nbytes,
         peak_nbytes=peak,
@@ -534,7 +575,7 @@ def _forward_time(
     until = analysis.end_ns if turn_ns is None else turn_ns
     return round(
         sum(
-            busy(min(each.end_ns, until)) - busy(each.start_ns)
+            _time(analysis, each.start_ns, min(each.end_ns, until), busy)
             for each in analysis.timeline.spans
             if each.kind == "forward"
             and not each.depth
@@ -542,6 +583,19 @@ def _forward_time(
             and each.start_ns < until
         )
     )
+
+
+def _time(analysis: Analysis, start_ns: int, end_ns: int, busy: Callable[[int], float]) -> int:
+    """Return the time of an interval without idle time and without compilation."""
+    compiling = sum(
+        busy(min(each.end_ns, end_ns)) - busy(max(each.start_ns, start_ns))
+        for each in analysis.timeline.spans
+        if each.kind == "compile"
+        and not each.depth
+        and each.start_ns < end_ns
+        and each.end_ns > start_ns
+    )
+    return round(busy(end_ns) - busy(start_ns) - compiling)
 
 
 def _peak(strands: Iterable[_Strand]) -> tuple[int, int, list[tuple[str, int]]]:

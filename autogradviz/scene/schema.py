@@ -509,8 +509,8 @@ class SceneRibbon:
     top: tuple[int, ...]  # the time until it was saved, in the forward
     waist: tuple[int, ...]  # its bytes
     bottom: tuple[int, ...]  # the time until it was read, in backward; empty if it was not
-    forward_ns: int  # since the save before
-    backward_ns: int  # since the read before
+    forward_ns: int  # of ops of its block, until its save
+    backward_ns: int  # of nodes of its block and what they recompute, until its read
     state: RibbonState
     recomputed: bool  # only a recomputation saved it: it begins below the turn
     elsewhere: bool  # hooks copied it

@@ -26,7 +26,7 @@ def build_counted_storages(
 
     def frame_of(each: CountedStorage) -> int:
         node = nodes.get(-1 if each.node_id is None else each.node_id)
-        stack_id = node.op.stack_id if node and node.op else None
+        stack_id = tree.stack_of(node)
         # The line that called checkpoint, and not the first line of the region.
         found = tree.of_caller if each.storage_id in arguments else tree.of_line
         return found(stack_id, each.filename, each.lineno)

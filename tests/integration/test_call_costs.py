@@ -148,6 +148,29 @@ def test_user_lines_have_what_they_call():
     assert not scene.call_frames[0].installed
 
 
+def test_recomputation_is_a_cost_of_the_line_that_called_checkpoint():
+    scene = train(2, checkpointed=True)._scene
+    again = [(row.origin, row.ns) for row in scene.call_times if row.phase == "recompute"]
+    times, _ = inclusive(scene, again)
+    lines = outermost(scene, times)
+    assert lines[marked("FORWARD")] == sum(ns for _, ns in again) > 0
+    assert lines.get(marked("BACKWARD"), 0) == 0
+
+
+def test_callers_of_a_compiled_region_have_its_bytes():
+    scene = recordings.compiled()
+    counted = [each for each in scene.counted_storages if each.lineno]
+    roots = {root_of(scene, each.call) for each in counted}
+    assert len(counted) > 1
+    assert {scene.call_frames[at].function for at in roots} == {"record"}
+
+
+def root_of(scene, frame):
+    while scene.call_frames[frame].parent >= 0:
+        frame = scene.call_frames[frame].parent
+    return frame
+
+
 def test_steps_are_the_first_level_of_groups():
     scene = train(3)._scene
     assert [step.number for step in scene.steps] == [0, 1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.analysis.flame_graph import build_flame_rows
 from autogradviz.render.widget import HEIGHT, HEIGHT_OF_FOLD
 from autogradviz.scene.saved_memory_fold import MAX_RIBBONS, SCALE
 
@@ -24,6 +26,7 @@ warnings.simplefilter("ignore")
 import torch
 torch.set_num_threads(1)
 import autogradviz
+from autogradviz.analysis.flame_graph import build_flame_rows
 spec = importlib.util.spec_from_file_location("case", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 sys.modules["case"] = module
@@ -143,6 +146,22 @@ def test_upper_edges_waists_and_lower_edges_cover_the_step():
     assert {ribbon.block for ribbon in ribbons} == {"0", "1", "2", ""}
     assert sum(ribbon.forward_ns for ribbon in ribbons) <= fold.forward_ns
     assert sum(ribbon.backward_ns for ribbon in ribbons) <= fold.backward_ns
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_block_has_the_time_of_its_own_ops_and_nodes(checkpointed):
+    trace = of_blocks(checkpointed=checkpointed)
+    ops, nodes = Counter(), Counter()
+    for row in build_flame_rows(trace.analysis, "time"):
+        into = {"forward": ops, "backward": nodes, "recompute": nodes}.get(row.phase, Counter())
+        into[row.module.partition(".")[0]] += row.value
+    forward, backward = Counter(), Counter()
+    for ribbon in trace._viewer_scene.ribbons:
+        forward[ribbon.block] += ribbon.forward_ns
+        backward[ribbon.block] += ribbon.backward_ns
+    assert set(forward) == set("012") | {""}
+    for block in "012":
+        assert (forward[block], backward[block]) == (ops[block], nodes[block])
 
 
 def test_a_checkpoint_is_a_gap_that_backward_fills():

@@ -683,6 +683,8 @@ def test_budget_that_is_too_small():
         ("x = self.h(x)", "h.0", ""),
         ("x = first(second(x))", "h.0", ""),
         ("for x in self.mlp(", "h.0.mlp", ""),
+        ("x = checkpoint(block, x, use_reentrant=False) if self.saves else block(x)", "h.3",
+         "x = checkpoint(block, x, use_reentrant=False)"),
     ],
 )  # fmt: skip
 def test_line_with_checkpoint(line, name, after):

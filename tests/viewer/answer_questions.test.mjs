@@ -76,7 +76,7 @@ const UNUSED = {
   called: 0,
 };
 
-const sceneIndex = makeIndex({
+const TABLES = {
   storages: [STORAGE],
   storage_events: [WRITE],
   findings: [FINDING],
@@ -138,8 +138,9 @@ const sceneIndex = makeIndex({
     },
     { call: 1, origin: 1, phase: "forward", step: -1, count: 1, ns: 1_000_000 },
   ],
-  summary: { backwards: 1, peak_nbytes: 0, older_nbytes: 0 },
-});
+  summary: { backwards: 1, peak_nbytes: 0, older_nbytes: 0, end_ns: 10e6 },
+};
+const sceneIndex = makeIndex(TABLES);
 
 test("a parameter without a gradient is explained by the recorded answer", () => {
   for (const text of [
@@ -183,12 +184,34 @@ test("the slowest line has the time of its ops and of their gradients", () => {
   const { sentence, bars } = answerQuestion(sceneIndex, "slowest line");
   assert.equal(
     sentence,
-    "train.py:11 takes 3 ms, 75 % of the time of all ops: 1 ms itself, 2 ms in backward.",
+    "train.py:11 takes 3 ms, 30 % of 10 ms: 1 ms itself, 2 ms in backward.",
   );
   assert.deepEqual(
     bars.map(([, , share]) => share),
-    [0.75, 0.25],
+    [0.3, 0.1],
   );
+});
+
+test("compilation that takes more than each line is named first", () => {
+  const compile = {
+    kind: "compile",
+    label: "0/0",
+    depth: 0,
+    ref: -1,
+    start_ns: 4e6,
+    end_ns: 9e6,
+  };
+  const compiled = makeIndex({ ...TABLES, spans: [compile] });
+  const { sentence, bars, link } = answerQuestion(
+    compiled,
+    "where does time go",
+  );
+  assert.match(
+    sentence,
+    /^Compiling takes 50 % of the time; train.py:11 takes 3 ms, 30 % of 10 ms/,
+  );
+  assert.deepEqual(bars[0].slice(0, 3), ["0/0", "5 ms", 0.5]);
+  assert.deepEqual(link, { view: "timeline" });
 });
 
 test("words that are no question have no answer, and examples have one", () => {
@@ -287,6 +310,17 @@ test("recorded checkpoints say what they free and cost, not the plans", () => {
   assert.deepEqual(
     answer.bars.map(([label]) => label),
     ["h.0", "h.1"],
+  );
+});
+
+test("the peak that checkpoints lower comes first", () => {
+  const recorded = small({
+    regions: [REGION],
+    summary: { without_checkpoints_nbytes: 10_000_000, peak_nbytes: 8_000_000 },
+  });
+  assert.match(
+    answerQuestion(recorded, "what does checkpointing save").sentence,
+    /^About 2.0 MB less are held at the peak, 8.0 MB. Checkpoints free 3.0 MB/,
   );
 });
 

@@ -60,6 +60,7 @@ function scene() {
     call_times: [
       time(1, 1, "forward", 5),
       time(5, 1, "backward", 30),
+      time(2, 2, "optimizer", 7),
       time(5, 2, "backward", 3, 1),
     ],
     nodes: [
@@ -74,7 +75,7 @@ const line = (costs, filename, lineno) =>
 
 test("outermost lines and what has no line add up to the total", () => {
   const costs = callCosts(scene());
-  assert.deepEqual(costs.total, [118, 115, 4, 5, 33, 2]);
+  assert.deepEqual(costs.total, [118, 115, 4, 5, 33, 7, 0, 2]);
   const first = line(costs, "train.py", 1).cost;
   const second = line(costs, "train.py", 2).cost;
   costs.total.forEach((value, at) =>
@@ -117,7 +118,7 @@ test("lines by themselves add up to the total", () => {
 
 test("one step counts alone", () => {
   const costs = callCosts(scene(), 1);
-  assert.deepEqual(costs.total, [1, 1, 0, 0, 3, 1]);
+  assert.deepEqual(costs.total, [1, 1, 0, 0, 3, 0, 0, 1]);
 });
 
 test("a stack is innermost first", () => {

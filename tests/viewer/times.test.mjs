@@ -18,17 +18,18 @@ test("times of an axis have as many digits as tell them apart", () => {
   assert.deepEqual(formatTimes([1e6, 1e6]), ["1 ms", "1 ms"]);
 });
 
-test("durations have three digits, without zeros at the end", () => {
-  const texts = [999, 4.1e3, 10e6, 10.04e6, 100e6, 4.05e6, 2e9].map((ns) =>
-    formatDuration(ns),
+test("durations have two or three digits, and a zero if they are rounded", () => {
+  const texts = [999, 4.1e3, 10e6, 10.04e6, 100e6, 4.05e6, 2e9, 1.001e9].map(
+    (ns) => formatDuration(ns),
   );
   assert.deepEqual(texts, [
     "999 ns",
     "4.1 µs",
     "10 ms",
-    "10 ms",
+    "10.0 ms",
     "100 ms",
     "4.05 ms",
     "2 s",
+    "1.0 s",
   ]);
 });

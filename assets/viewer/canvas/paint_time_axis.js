@@ -70,8 +70,8 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
   for (const i of longestFirst) {
     const at = (x(Math.max(breaks[i], start)) + x(Math.min(breaks[i + 1], end))) / 2;
     paintBreak(pen, at, y, /** @type {{top: number, bottom: number}} */ (grid));
-    const cause = axis?.causes?.[i / 2] ?? "idle";
-    write(`${formatDuration(lengthOf(i))} ${cause}`, at, palette.text3);
+    const text = axis?.causes?.[i / 2] ?? `${formatDuration(lengthOf(i))} idle`;
+    write(text, at, palette.text3);
   }
   for (const [i, time] of times.entries()) {
     const at = Math.round(x(time)) + 0.5;

@@ -11,6 +11,8 @@ import {
   placeOf,
 } from "./format_numbers_and_names.js";
 import { largestFold } from "./bytes_of_ribbons_and_folds.js";
+import { phaseTimes, shareText } from "./phase_times.js";
+import { profileRange } from "./range_profile.js";
 
 /** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
 
@@ -246,8 +248,13 @@ function checkpointing({ scene }) {
   const freed = sum("freed_nbytes");
   if (regions.length) {
     const cost = `${formatDuration(sum("recompute_ns"))} of recomputation`;
+    const { without_checkpoints_nbytes: without, peak_nbytes: peak } = scene.summary;
+    const less =
+      without > peak
+        ? `About ${formatBytes(without - peak)} less are held at the peak, ${formatBytes(peak)}. `
+        : "";
     return {
-      sentence: `Checkpoints free ${formatBytes(freed)} between forward and backward for ${cost}, in ${plural(regions.length, "region")}; they hold ${formatBytes(sum("held_nbytes"))} of arguments.`,
+      sentence: `${less}Checkpoints free ${formatBytes(freed)} between forward and backward for ${cost}, in ${plural(regions.length, "region")}; they hold ${formatBytes(sum("held_nbytes"))} of arguments.`,
       bars: regions
         .slice(0, MAX_BARS)
         .map((each) => [
@@ -350,43 +357,33 @@ function whatFills(sceneIndex) {
 }
 
 /**
- * Return the line with the most time: of its ops, and of the nodes that compute their gradients.
+ * Return the line with the most time, and compilation if that takes more.
  *
  * @param {SceneIndex} sceneIndex
  * @returns {Answer | null}
  */
 function slowestLine(sceneIndex) {
-  const { scene } = sceneIndex;
-  /** @type {Map<string, {filename: string, lineno: number, forward: number, backward: number}>} */
-  const lines = new Map();
-  let total = 0;
-  for (const { origin, phase, ns } of scene.call_times) {
-    total += ns;
-    const frame = scene.call_frames[origin];
-    if (!frame) continue;
-    const { filename, lineno } = frame;
-    const key = `${lineno} ${filename}`;
-    const line = lines.get(key) ?? { filename, lineno, forward: 0, backward: 0 };
-    lines.set(key, line);
-    line[phase === "backward" ? "backward" : "forward"] += ns;
-  }
-  const time = (/** @type {{forward: number, backward: number}} */ each) =>
-    each.forward + each.backward;
-  const [first, ...rest] = [...lines.values()].sort((a, b) => time(b) - time(a));
-  if (!first) return null;
-  const share = (/** @type {number} */ ns) => Math.round((100 * ns) / (total || 1));
-  const parts = first.backward
-    ? `: ${formatDuration(first.forward)} itself, ${formatDuration(first.backward)} in backward`
+  const range = /** @type {[number, number]} */ ([0, sceneIndex.end]);
+  const rows = profileRange(sceneIndex, range, "line", -1);
+  const line = rows.find(({ filename }) => filename);
+  if (!line) return null;
+  const { active, phases } = phaseTimes(sceneIndex, range, -1);
+  const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
+  const lead =
+    compiling > line.time ? `Compiling takes ${shareText(compiling, active)} of the time; ` : "";
+  const { backward = 0, recompute = 0 } = line.parts;
+  const later = backward + recompute;
+  const parts = later
+    ? `: ${formatDuration(line.time - later)} itself, ${formatDuration(later)} in backward`
     : "";
-  const place = placeOf(first);
   return {
-    sentence: `${place} takes ${formatDuration(time(first))}, ${share(time(first))} % of the time of all ops${parts}.`,
-    bars: [first, ...rest]
+    sentence: `${lead}${placeOf(line)} takes ${formatDuration(line.time)}, ${shareText(line.time, active)} of ${formatDuration(active)}${parts}.`,
+    bars: rows
       .slice(0, MAX_BARS)
-      .map((each) => [placeOf(each), formatDuration(time(each)), time(each) / (total || 1), ""]),
-    ...lineAt(sceneIndex, first),
+      .map(({ label, time }) => [label, formatDuration(time), time / (active || 1), ""]),
+    ...lineAt(sceneIndex, line),
     fix: "",
-    link: { line: true },
+    link: { view: "timeline" },
   };
 }
 

@@ -54,9 +54,7 @@ export function formatTimes(times) {
 function digits(value, more) {
   const places = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
   if (more) return value.toFixed(places + more);
-  return Number.isInteger(value)
-    ? String(value)
-    : value.toFixed(places).replace(/\.0*$|(\.\d)0$/, "$1");
+  return Number.isInteger(value) ? String(value) : value.toFixed(places).replace(/(\.\d)0$/, "$1");
 }
 
 const counts = new Intl.NumberFormat("en-US");

@@ -12,11 +12,23 @@ import { isSavedIn } from "./storage_holds.js";
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {number[]} Cost by `COLUMNS` */
 
-export const COLUMNS = ["saved", "held at peak", "recomputed", "forward", "backward", "nodes"];
+export const COLUMNS = [
+  "saved",
+  "held at peak",
+  "recomputed",
+  "forward",
+  "backward",
+  "optimizer",
+  "outside",
+  "nodes",
+];
+
+/** @param {Cost} cost */
+export const timeOf = (cost) => cost[3] + cost[4] + cost[5] + cost[6];
 
 /** The definitions of those that are not in all views. */
 export const COST_DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
-  ["forward, of a line", "of the ops that it runs, those of optimizers included"],
+  ["forward, of a line", "of the ops that it runs"],
   ["backward, of a line", "of the nodes that compute its gradients, and of its recomputation"],
 ]);
 
@@ -76,10 +88,11 @@ export function callCosts(scene, step = -1) {
   }
   for (const row of scene.call_times) {
     if (!inStep(step, () => row.step)) continue;
-    add(row.origin, row.phase === "backward" || row.phase === "recompute" ? 4 : 3, row.ns);
+    const phase = row.phase === "recompute" ? "backward" : row.phase;
+    add(row.origin, COLUMNS.indexOf(phase), row.ns);
   }
   for (const node of scene.nodes) {
-    if (inStep(step, () => stepOfNode(scene, node))) add(node.call, 5, 1);
+    if (inStep(step, () => stepOfNode(scene, node))) add(node.call, 7, 1);
   }
   const whole = own.map((cost) => [...cost]);
   for (let at = frames.length - 1; at >= 0; at--) {
@@ -177,7 +190,7 @@ function sorted(parts) {
   const bytes = (/** @type {Part} */ { cost }) => cost[0] + cost[2];
   return [...parts.values()]
     .filter(({ cost }) => cost.some(Boolean))
-    .sort((a, b) => b.cost[3] + b.cost[4] - a.cost[3] - a.cost[4] || bytes(b) - bytes(a));
+    .sort((a, b) => timeOf(b.cost) - timeOf(a.cost) || bytes(b) - bytes(a));
 }
 
 /**

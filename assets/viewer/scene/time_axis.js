@@ -1,6 +1,7 @@
 // @ts-check
 /** Positions on a time axis: proportional to time without idle intervals, or by events. */
 
+import { dotted, formatDuration } from "./format_numbers_and_names.js";
 import { compileTimes, overlapOf } from "./idle_and_compile_times.js";
 
 /** @typedef {"time" | "events"} AxisKind */
@@ -14,7 +15,7 @@ import { compileTimes, overlapOf } from "./idle_and_compile_times.js";
  * @property {(time: number) => number} positionOf
  * @property {(position: number) => number} timeAt
  * @property {number[]} idle start and end of each interval that is drawn short
- * @property {string[]} [causes] what each of them was spent on, "idle" or "compiling"
+ * @property {string[]} [causes] what each of them was spent on: "2.96 s compiling, 128 ms idle"
  */
 
 /** Share of the axis that a long idle interval takes. */
@@ -71,7 +72,12 @@ export function proportionalAxis(sceneIndex) {
   axis.causes = axis.idle.flatMap((start, at) => {
     const end = axis.idle[at + 1];
     if (at % 2) return [];
-    return 2 * overlapOf(compiles, start, end) > end - start ? "compiling" : "idle";
+    const compiling = overlapOf(compiles, start, end);
+    const rest = end - start - compiling;
+    return dotted([
+      compiling && `${formatDuration(compiling)} compiling`,
+      100 * rest > end - start && `${formatDuration(rest)} idle`,
+    ]);
   });
   timeAxes.set(sceneIndex, axis);
   return axis;

@@ -235,7 +235,7 @@ class _Drawing:
             yield svg.rect(left, y, width, BAR - 2, radius=min(3, width / 2), style=style)
             forward = edge == "top"
             ns = sum(each.forward_ns if forward else each.backward_ns for each in members)
-            forms = (" · ".join(filter(None, (block, format_duration(ns)))), block)
+            forms = (" · ".join(filter(None, (block, format_duration(ns) if ns else ""))), block)
             for form in forms:
                 if form and text_width(form, FONT_SIZE) < width - 8:
                     x, fill = left + width / 2, self._colors.text

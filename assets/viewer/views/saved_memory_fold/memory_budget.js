@@ -159,21 +159,30 @@ function patchOf({ filename, lineno, before, after, added_ns, modules, of }, ste
   const warm = steps > 1 ? "" : "; the time of one step is unreliable";
   const time = h("p", "agv-muted", `about ${formatDuration(added_ns)} more in a step${warm}`);
   if (!lineno) return [time];
-  const [old, replaced] = [before.trim(), after.trim()];
-  const only = modules.length < of ? `  # for ${modules[0]} to ${modules.at(-1)} only` : "";
-  const lines = [
-    [`- ${old}`, "agv-patch-old"],
-    [`+ ${replaced || "checkpoint(module, x, use_reentrant=False)"}`, "agv-patch-new"],
-    ...(only ? [[only, ""]] : []),
+  const old = before.trim();
+  const replaced = after.trim() || "checkpoint(module, x, use_reentrant=False)";
+  // Only the words that differ are marked.
+  const [first, second] = [old, replaced].map((text) => text.match(/\w+|\s+|./g) ?? []);
+  let [start, end] = [0, 0];
+  const least = Math.min(first.length, second.length);
+  while (start < least && first[start] === second[start]) start++;
+  while (end < least - start && first.at(-1 - end) === second.at(-1 - end)) end++;
+  const marked = (/** @type {string[]} */ words) => [
+    words.slice(0, start).join(""),
+    h("b", "", words.slice(start, words.length - end).join("")),
+    words.slice(words.length - end).join(""),
   ];
+  const only = modules.length < of ? `  # for ${modules[0]} to ${modules.at(-1)} only` : "";
   return [
     time,
     h("div", "agv-muted agv-mono", formatPlace(filename, lineno)),
     h(
       "pre",
       { class: "agv-patch", attrs: { tabindex: 0 } },
-      ...lines.map(([text, name]) => h("div", name, text)),
+      h("div", "agv-patch-old", "- ", ...marked(first)),
+      h("div", "agv-patch-new", "+ ", ...marked(second)),
+      only,
     ),
-    copyButton("patch", lines.map(([text]) => text).join("\n")),
+    copyButton("patch", [`- ${old}`, `+ ${replaced}`, only].filter(Boolean).join("\n")),
   ];
 }

@@ -35,7 +35,8 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  */
 
 /** Instruction for reading the picture, painted if it fits. */
-const HINT = "above: when it is saved · middle: bytes · below: when backward reads it";
+const HINT =
+  "above: when it is saved · middle: bytes · below: when backward reads it · pale: few bytes";
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
@@ -262,10 +263,10 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   const short = shortNames(ribbons.map(({ block }) => block));
   const roomOf = (/** @type {Block} */ { extent: [from, to] }) =>
     xAt(area, to) - xAt(area, from) - 1;
-  // Ops of no block have no time of their own: it is that since the save before.
+  // A block inside a compiled region has no time of its own.
   const forms = [
     (/** @type {Block} */ { block, line, ns }) =>
-      block ? `${block} · ${formatDuration(ns)}` : line,
+      block && ns ? `${block} · ${formatDuration(ns)}` : block || line,
     (/** @type {Block} */ { block, line }) => block || line,
     (/** @type {Block} */ { block, line }) => (block ? short(block) : line),
   ];

@@ -18,7 +18,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
-import { recomputedIn } from "../../scene/phase_times.js";
+import { phaseTimes, recomputedIn } from "../../scene/phase_times.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 
@@ -178,7 +178,18 @@ function facts(store, fold) {
   const { forward_ns, backward_ns } = fold;
   const again = recomputedIn(store.sceneIndex, fold);
   const part = again ? `, of it recomputation ${formatDuration(again)}` : "";
-  const times = `Forward ${formatDuration(forward_ns)}, backward ${formatDuration(backward_ns)}${part}`;
+  /** @type {[name: string, ns: number][]} */
+  const others = [];
+  if (folds.length < 2) {
+    const { phases } = phaseTimes(store.sceneIndex, [0, store.sceneIndex.end]);
+    const { total = 0, compiled = 0 } = phases.find(({ name }) => name === "optimizer") ?? {};
+    others.push(["optimizer", total - compiled]);
+    others.push(["compiling", phases.reduce((sum, each) => sum + each.compiled, 0)]);
+  }
+  const times = [
+    `Forward ${formatDuration(forward_ns)}, backward ${formatDuration(backward_ns)}${part}`,
+    ...others.flatMap(([name, ns]) => (ns ? `${name} ${formatDuration(ns)}` : [])),
+  ].join(", ");
   const row = (/** @type {string} */ text, /** @type {string} */ view, /** @type {Node} */ sign) =>
     h(
       "div",
@@ -189,7 +200,7 @@ function facts(store, fold) {
   const sign = findings.length ? icon("findings") : icon("check");
   const found = findings.length ? plural(findings.length, "finding") : "No problems found";
   const time = backward_ns
-    ? [row(times, "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))]
+    ? [row(unbroken(times), "timeline", h("span", "agv-muted", icon(GLYPHS.timeline)))]
     : [];
   const first = row(
     found,

@@ -4,7 +4,7 @@
 import { button, h, listen } from "../../dom.js";
 import { icon } from "../../canvas/draw_icon.js";
 import { lineLink } from "../panels_and_tables.js";
-import { COLUMNS, callees, ownCost } from "../../scene/source_line_costs.js";
+import { COLUMNS, callees, ownCost, timeOf } from "../../scene/source_line_costs.js";
 import {
   formatBytes,
   formatCount,
@@ -18,15 +18,13 @@ import {
 /** @typedef {import("../../scene/source_line_costs.js").Part} Part */
 
 const MAX_PARTS = 100;
-const FORMATS = [
-  formatBytes,
-  formatBytes,
-  formatBytes,
-  formatDuration,
-  formatDuration,
-  formatCount,
-];
-const HUES = ["saved", "saved", "recompute", "text2", "backward", "text2"];
+const HUES = ["saved", "saved", "recompute", "text2", "backward"];
+
+/**
+ * @param {number} value
+ * @param {number} at
+ */
+const format = (value, at) => (at < 3 ? formatBytes : at < 7 ? formatDuration : formatCount)(value);
 
 /**
  * @param {Cost} cost
@@ -35,17 +33,16 @@ const HUES = ["saved", "saved", "recompute", "text2", "backward", "text2"];
  * @returns {HTMLElement[]} one cell for each column
  */
 export function costCells(cost, own = cost, largest = [Infinity, Infinity]) {
-  const [saved, , again, forward, backward] = cost;
+  const [saved, , again] = cost;
   return cost.flatMap((value, at) => {
     const bars =
       at === 0
         ? bar("bytes", (saved + again) / largest[0], (own[0] + own[2]) / (saved + again))
-        : at === 3 &&
-          bar("time", (forward + backward) / largest[1], forward / (forward + backward));
-    const text = value ? FORMATS[at](value) : "";
-    const less = own[at] !== value && ` with its calls, ${FORMATS[at](own[at])} itself`;
+        : at === 3 && bar("time", timeOf(cost) / largest[1], 1 - cost[4] / timeOf(cost));
+    const text = value ? format(value, at) : "";
+    const less = own[at] !== value && ` with its calls, ${format(own[at], at)} itself`;
     const cell = h("span", {
-      class: `agv-cell agv-column-${at} agv-${HUES[at]}`,
+      class: `agv-cell agv-column-${at} agv-${HUES[at] ?? "text2"}`,
       title: text && `${COLUMNS[at]}: ${text}${less || ""}`,
       text,
     });

@@ -5,7 +5,14 @@ import { button, choice, h, listen } from "../../dom.js";
 import { makeMarks } from "./audit_marks.js";
 import { codeLine, functionsOf } from "./excerpt.js";
 import { costCells, opener } from "./cost_rows.js";
-import { COLUMNS, callCosts, ownCost, ownParts, placeKey } from "../../scene/source_line_costs.js";
+import {
+  COLUMNS,
+  callCosts,
+  ownCost,
+  ownParts,
+  placeKey,
+  timeOf,
+} from "../../scene/source_line_costs.js";
 import {
   formatBytes,
   formatDuration,
@@ -33,7 +40,7 @@ import { lineLink } from "../panels_and_tables.js";
 export function makeSource(store) {
   const scroller = h("div", { class: "agv-main agv-files", attrs: { tabindex: 0 } });
   /** @type {Mode} */
-  let mode = "with calls";
+  let mode = "itself";
   const draw = () => {
     const page = new SourcePage(store, scroller, mode);
     page.draw();
@@ -43,7 +50,7 @@ export function makeSource(store) {
     mode = /** @type {Mode} */ (name);
     draw();
   };
-  const modes = choice(["with calls", "itself"], mode, choose);
+  const modes = choice(["itself", "with calls"], mode, choose);
   const sentence = h("p", "agv-sentence");
   const head = h("div", "agv-view-head", sentence, modes);
   const body = h("div", "agv-source-page", head, scroller);
@@ -132,11 +139,13 @@ class SourcePage {
       ),
     );
     const parts = this.#files();
+    const known = store.scene.call_frames.length || parts.length;
     const none = "This recording has no source lines. record(model, stacks=True) records them.";
     scroller.replaceChildren(
       ...(made.legend ? [made.legend] : []),
-      ...(store.scene.call_frames.length || parts.length ? this.#totals() : []),
+      ...(known ? [h("div", "agv-source agv-source-wide agv-sticky", this.#head())] : []),
       ...(parts.length ? parts : [h("p", "agv-empty-text", none)]),
+      ...(known ? [this.#totals()] : []),
     );
     markSelected(store, scroller);
   }
@@ -182,7 +191,7 @@ class SourcePage {
     );
   }
 
-  /** @returns {HTMLElement[]} the names of the columns, the sums over all lines, and what no line has */
+  /** @returns {HTMLElement} what no line has, and the sums over all lines */
   #totals() {
     const { total, unknown } = this.costs;
     const { summary } = this.store.scene;
@@ -193,15 +202,15 @@ class SourcePage {
         h("code", "", text),
         h("span", "agv-source-tag", ...costCells(cost), ...this.#spare()),
       );
-    const head = this.#head();
-    const block = h("div", "agv-source agv-source-wide", row("all lines", total));
+    const block = h("div", "agv-source agv-source-wide");
     if (unknown.some(Boolean)) block.append(row("without a recorded line", unknown));
+    block.append(row("all lines", total));
     if (summary.older_nbytes) {
       const steps = plural(summary.older_steps, "step");
-      const older = row(`${steps} no longer shown`, [0, summary.older_nbytes, 0, 0, 0, 0]);
-      block.append(older);
+      const older = total.map((_, at) => (at === 1 ? summary.older_nbytes : 0));
+      block.append(row(`${steps} no longer shown`, older));
     }
-    return [h("div", "agv-source agv-source-wide agv-sticky", head), h("div", "agv-scroll", block)];
+    return h("div", "agv-scroll", block);
   }
 
   /** @returns {HTMLElement[]} the cells of columns that only some rows have */
@@ -315,9 +324,6 @@ class SourcePage {
 
 /** @param {number[]} cost */
 const bytesOf = ([saved, , recomputed]) => saved + recomputed;
-
-/** @param {number[]} cost */
-const timeOf = ([, , , forward, backward]) => forward + backward;
 
 /**
  * @param {Store} store

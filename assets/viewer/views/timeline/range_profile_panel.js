@@ -127,7 +127,8 @@ export class RangeProfilePanel {
       return [`Backward stopped after ${formatDuration(backward)}`];
     }
     const [line] = lines.filter(({ filename }) => filename);
-    if (!line || 20 * line.time < active) return [""];
+    const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
+    if (!line || 20 * line.time < active || line.time < compiling) return [""];
     return [`${placeOf(line)} takes ${shareText(line.time, active)}`, line];
   }
 
