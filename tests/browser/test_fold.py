@@ -67,15 +67,19 @@ def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
     page.evaluate(
         "() => { window.texts = []; const { fillText } = CanvasRenderingContext2D.prototype;"
         " CanvasRenderingContext2D.prototype.fillText = function (text, ...rest)"
-        " { texts.push(text); fillText.call(this, text, ...rest); }; }"
+        " { texts.push([text, ...rest]); fillText.call(this, text, ...rest); }; }"
     )
     stage = Stage(page, scene, view="")
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "graph"
     cards = stage.page.locator(".agv-details-recording > *")
     assert first.title in cards.nth(1).text_content()
     texts = stage.page.evaluate("texts")
-    assert f"detach, line {first.culprit_line}" in texts
-    assert "gate · no gradient" in texts  # in a box at the end of the line
+    assert f"detach, line {first.culprit_line}" in {text for text, *_ in texts}
+    # One box at the end of all lines, on the left of all boxes.
+    [at] = {(x, y) for text, x, y, *_ in texts if text == "gate · no gradient"}
+    boxes = stage.page.evaluate("document.querySelector('.agv-canvas').drawn")
+    assert at[0] < -120 and min(box["x"] for box in boxes) >= 0
+    assert "selected" not in stage.page.locator(".agv-legend-line").inner_text()
 
 
 @pytest.mark.one_in(3, reason="searches each picture for all rules", in_ci=1)
