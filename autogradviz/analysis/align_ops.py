@@ -17,8 +17,8 @@ the two runs have nothing in common. ``difflib`` has no such bound.
 
 from __future__ import annotations
 
-from itertools import zip_longest
-from operator import eq
+from itertools import groupby, takewhile, zip_longest
+from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from autogradviz.analysis.types import OpPair
@@ -214,6 +214,45 @@ def first_different_row(pairs: Sequence[OpPair]) -> int | None:
     agree = ("same", "cached", "not_rerun")
     differences = (i for i, pair in enumerate(pairs) if pair.status not in agree)
     return next(differences, None)
+
+
+def place_replaced(pairs: Sequence[OpPair]) -> Iterator[OpPair]:
+    """Yield the rows of an alignment, ops that ran in each other's place side by side.
+
+    These are ops of the forward alone next to ops of the recomputation alone. After the last op
+    of a recomputation that stopped early, they are the ops of the forward's next line.
+    """
+    runs = [(status, list(run)) for status, run in groupby(pairs, key=attrgetter("status"))]
+    at = 0
+    while at < len(runs):
+        status, run = runs[at]
+        other, next_run = runs[at + 1] if at + 1 < len(runs) else ("", [])
+        rest: list[OpPair] = []
+        if {status, other} == {"removed", "added"}:
+            first, second = (run, next_run) if status == "removed" else (next_run, run)
+        elif (status, other) == ("added", "not_rerun"):
+            size = _ops_of_first_line(next_run)
+            first, second, rest = next_run[:size], run, next_run[size:]
+        else:
+            yield from run
+            at += 1
+            continue
+        for forward, recompute in zip_longest(first, second):
+            yield OpPair(
+                status="replaced",
+                forward=forward.forward if forward else None,
+                recompute=recompute.recompute if recompute else None,
+            )
+        yield from rest
+        at += 2
+
+
+def _ops_of_first_line(pairs: Sequence[OpPair]) -> int:
+    """Return the number of consecutive rows with the line of the first one."""
+    first = pairs[0].forward
+    assert first is not None, "an op that was not run again ran in the forward"
+    same = takewhile(lambda pair: pair.forward and pair.forward.location == first.location, pairs)
+    return sum(1 for _ in same)
 
 
 def _match(forward: Sequence[Op], recompute: Sequence[Op], *, cut: bool) -> Matches:

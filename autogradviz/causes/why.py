@@ -546,17 +546,14 @@ class _Answers:
         return chosen or refusals
 
     def _of_finding(self, finding: Finding) -> Explanation:
-        steps = []
-        if finding.victim is not None:
-            steps.append(_step("its effect appears here", finding.victim, finding.events[-1:]))
         of_finding = [fact for fact in self._facts if _is_of(fact, finding)]
         own = [fact.parameters for fact in of_finding]
-        steps += self._owners(finding)
+        steps = self._owners(finding)
         if finding.culprit is not None:
             steps.append(_step(finding.title, finding.culprit, finding.events))
         else:
             steps += self._states_of(next(iter(own), ()))
-        steps = steps or [_step(finding.title, None, finding.events)]
+        steps = steps or [_step(finding.title, finding.victim, finding.events)]
         events = set(finding.events)
         same = [
             fact

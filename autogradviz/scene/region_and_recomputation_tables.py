@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import groupby, takewhile, zip_longest
-from operator import attrgetter
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis import OpPair
+from autogradviz.analysis.align_ops import place_replaced
 from autogradviz.analysis.formatting import (
     display_op_name,
     format_shape,
@@ -113,7 +112,7 @@ def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
     rows: list[SceneDiffRow] = []
     for i, region in enumerate(regions):
         forward_nr = recompute_nr = 0
-        for pair in _place_replaced(
+        for pair in place_replaced(
             region.recomputations[-1].pairs if region.recomputations else ()
         ):
             forward_nr += pair.forward is not None
@@ -138,45 +137,6 @@ def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
                 )
             )
     return tuple(rows)
-
-
-def _place_replaced(pairs: Sequence[OpPair]) -> Iterator[OpPair]:
-    """Yield the rows of an alignment, ops that ran in each other's place side by side.
-
-    These are ops of the forward alone next to ops of the recomputation alone. After the last op
-    of a recomputation that stopped early, they are the ops of the forward's next line.
-    """
-    runs = [(status, list(run)) for status, run in groupby(pairs, key=attrgetter("status"))]
-    at = 0
-    while at < len(runs):
-        status, run = runs[at]
-        other, next_run = runs[at + 1] if at + 1 < len(runs) else ("", [])
-        rest: list[OpPair] = []
-        if {status, other} == {"removed", "added"}:
-            first, second = (run, next_run) if status == "removed" else (next_run, run)
-        elif (status, other) == ("added", "not_rerun"):
-            size = _ops_of_first_line(next_run)
-            first, second, rest = next_run[:size], run, next_run[size:]
-        else:
-            yield from run
-            at += 1
-            continue
-        for forward, recompute in zip_longest(first, second):
-            yield OpPair(
-                status="replaced",
-                forward=forward.forward if forward else None,
-                recompute=recompute.recompute if recompute else None,
-            )
-        yield from rest
-        at += 2
-
-
-def _ops_of_first_line(pairs: Sequence[OpPair]) -> int:
-    """Return the number of consecutive rows with the line of the first one."""
-    first = pairs[0].forward
-    assert first is not None, "an op that was not run again ran in the forward"
-    same = takewhile(lambda pair: pair.forward and pair.forward.location == first.location, pairs)
-    return sum(1 for _ in same)
 
 
 def _op_columns(op: Op | None) -> tuple[str, str, str, int]:

@@ -177,6 +177,9 @@ def test_finding_and_exception_of_a_failed_step_are_answered(open_page):
     stage.settle()
     assert stage.page.is_visible(".agv-canvas")
     assert finding.culprit_text.strip() in steps(stage)
+    assert stage.page.text_content(".agv-trail h3") == finding.title
+    first = stage.page.locator(".agv-trail .agv-cause").first.text_content()
+    assert finding.culprit_text.strip() in first
     stage.page.keyboard.press("Escape")
     stage.page.keyboard.press("Escape")
     stage.page.keyboard.press("Escape")

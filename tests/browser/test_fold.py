@@ -67,15 +67,20 @@ def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
     page.evaluate(
         "() => { window.texts = []; const { fillText } = CanvasRenderingContext2D.prototype;"
         " CanvasRenderingContext2D.prototype.fillText = function (text, ...rest)"
-        " { texts.push(text); fillText.call(this, text, ...rest); }; }"
+        " { texts.push([text, ...rest]); fillText.call(this, text, ...rest); }; }"
     )
     stage = Stage(page, scene, view="")
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "graph"
     cards = stage.page.locator(".agv-details-recording > *")
     assert first.title in cards.nth(1).text_content()
     texts = stage.page.evaluate("texts")
-    assert f"detach, line {first.culprit_line}" in texts
-    assert "gate · no gradient" in texts  # in a box at the end of the line
+    assert f"detach, line {first.culprit_line}" in {text for text, *_ in texts}
+    # One box at the end of all lines, on the left of all boxes.
+    [at] = {(x, y) for text, x, y, *_ in texts if text == "gate · no gradient"}
+    boxes = stage.page.evaluate("document.querySelector('.agv-canvas').drawn")
+    assert at[0] < -120
+    assert min(box["x"] for box in boxes) >= 0
+    assert "selected" not in stage.page.locator(".agv-legend-line").inner_text()
 
 
 @pytest.mark.one_in(3, reason="searches each picture for all rules", in_ci=1)
@@ -91,6 +96,28 @@ def test_the_fold_violates_no_rule_of_axe(open_page, axe, picture, scheme, name)
     assert stage.page.locator(".agv-fold-kind").count() == len(
         max(stage.scene.folds, key=lambda fold: fold.peak_nbytes).kinds
     )
+
+
+def test_only_blocks_that_were_recomputed_are_named_so(open_page):
+    scene = recordings.checkpointed()
+    again = [each for each in scene.ribbons if each.recomputed]
+    blocks = sorted({each.block for each in again})
+    assert len(blocks) > 1
+    kept = tuple(
+        replace(each, recomputed=each.recomputed and each.block == blocks[-1])
+        for each in scene.ribbons
+    )
+    page = open_page(viewport={"width": 1440, "height": 900})
+    page.evaluate(
+        "() => { window.texts = []; const { fillText } = CanvasRenderingContext2D.prototype;"
+        " CanvasRenderingContext2D.prototype.fillText = function (text, ...rest)"
+        " { texts.push(text); fillText.call(this, text, ...rest); }; }"
+    )
+    Stage(page, replace(scene, ribbons=kept), view="fold")
+    texts = page.evaluate("texts")
+    pills = {text for text in texts if text.endswith(" recomputed")}
+    assert pills, texts
+    assert {text for text in pills if not text.startswith(f"{blocks[-1]} ")} == set()
 
 
 def test_kinds_and_lines_have_the_bytes_of_the_recording(open_page):
@@ -283,6 +310,6 @@ def test_each_block_of_a_run_is_named_in_the_same_way(open_page, width):
     stage.resize({"width": width + 20, "height": 900})
     texts = stage.page.evaluate("texts")
     pills = [at for at, text in enumerate(texts) if re.search(r"\d k?B\b", text)]
-    assert pills
+    assert pills, texts
     for at in pills:  # the bytes are behind the name or, in a narrow block, below it
         assert re.match(r"[a-z]", texts[at]) or re.match(r"[a-z]", texts[at - 1])

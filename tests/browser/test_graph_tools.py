@@ -218,7 +218,7 @@ WORDS = {
     "graph": "Softmax Backward0",
     "timeline": "forward",
     "tensors": "v0",
-    "memory": "checkpoint",
+    "memory": "held at the peak",
     "findings": "mul_",
     "source": "softmax",
 }

@@ -85,6 +85,15 @@ def test_sentence_on_memory_names_the_module_that_frees_most(open_page, traces):
     assert f"checkpointing h.* would free {format_bytes(freed)}" in sentence_of(stage.page)
 
 
+def test_a_step_that_failed_has_no_advice_on_memory(open_page):
+    stage = Stage(open_page(), recordings.failing())
+    stage.show("memory")
+    page = stage.page
+    assert page.locator(".agv-memory tbody tr").count()
+    assert page.locator(".agv-memory tbody .agv-choice").count() == 0
+    assert "checkpointing it" not in page.inner_text(".agv-memory")
+
+
 def test_all_memory_at_its_peak_is_that_of_the_recording(open_page):
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
     with autogradviz.record(model, memory=True) as trace:

@@ -138,6 +138,21 @@ def diverged(message, *, forward=(), again=(), outcome="completed"):
     )
 
 
+def test_ops_that_ran_in_place_of_each_other_are_the_first_difference():
+    (finding,) = diverged(
+        "A different number of tensors was saved",
+        forward=[
+            op("sigmoid", (2,), nr=1, region=1, at="a.py:44"),
+            op("mul", (3,), nr=2, region=1, at="a.py:44"),
+            saved(2, 2, nr=2, by="checkpoint", region=1, position=1, at="a.py:44"),
+        ],
+        again=[op("gelu", (12,), nr=11, region=1, recompute=1, at="a.py:46")],
+    )
+    assert "forward:       sigmoid" in finding.explanation
+    assert "recomputation: gelu" in finding.explanation
+    assert "a.py:46" in finding.explanation
+
+
 def test_op_that_only_the_recomputation_ran_is_the_first_difference():
     (finding,) = diverged(
         "Recomputed values for the following tensors have different metadata",

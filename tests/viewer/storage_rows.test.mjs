@@ -57,6 +57,20 @@ test("a row has its bytes in all and those at the peak", () => {
   assert.deepEqual([row.storages.length, row.nbytes, row.atPeak], [13, 104, 8]);
 });
 
+test("what was never held has a row of its own, without bytes", () => {
+  const storages = Array.from({ length: 13 }, (_, at) =>
+    storage(at, at ? [0, 1] : []),
+  );
+  const rows = new StorageRows(storeOf(storages, -1)).rows;
+  assert.deepEqual(
+    rows.map(({ storages, nbytes }) => [storages.length, nbytes]),
+    [
+      [12, 96],
+      [1, 0],
+    ],
+  );
+});
+
 test("values of a compiled region fold, though each has a slot of its own", () => {
   const storages = Array.from({ length: 13 }, (_, at) =>
     storage(at, [0, 1], { slots: [`CompiledFunctionBackward.view_${at}`] }),

@@ -122,8 +122,8 @@ test("times of one step are never a difference", () => {
   assert.equal(timeBound(rows(3))([100, 900]), true);
 });
 
-test("the header has all idle time but that of older steps", () => {
-  const idle = (number) =>
+test("the header has all idle time but that of older steps, and none if the step failed", () => {
+  const idle = (number, error_type = "") =>
     figuresOf({
       scene: {
         steps: [{ number, start_ns: 0, end_ns: 1_000 }],
@@ -132,6 +132,7 @@ test("the header has all idle time but that of older steps", () => {
           peak_nbytes: 0,
           older_nbytes: 0,
           end_ns: 1_000,
+          error_type,
           idle_ns: [0, 300, 500, 600],
         },
       },
@@ -139,4 +140,5 @@ test("the header has all idle time but that of older steps", () => {
     }).at(-1);
   assert.deepEqual(idle(0), ["400 ns", " idle"]);
   assert.deepEqual(idle(7), ["100 ns", " idle"]);
+  assert.deepEqual(idle(0, "RuntimeError"), ["600 ns", " active"]);
 });

@@ -3,6 +3,7 @@
 
 import { formatBytes, formatCount, formatDuration, plural } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes, olderSteps, overlapOf } from "./idle_and_compile_times.js";
+import { isStopped } from "./sum_and_describe_saved_bytes.js";
 import { peakIn } from "./storage_holds.js";
 import { stepOfNode } from "./step_of_time_or_node.js";
 
@@ -39,7 +40,8 @@ function durations(scene, start, end) {
   const times = [
     [active, " active"],
     [overlapOf(compileTimes(scene), start, end), " of it compiling"],
-    [overlapOf(idle, Math.max(start, olderSteps(scene)), end), " idle"],
+    // What is idle in a step that failed, as a first import, is no part of its question.
+    [isStopped(scene) ? 0 : overlapOf(idle, Math.max(start, olderSteps(scene)), end), " idle"],
   ];
   return times.filter(([ns], at) => !at || ns).map(([ns, rest]) => [formatDuration(ns), rest]);
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.align_ops import place_replaced
 from autogradviz.diagnose.blame.causes_of_recompute_difference import find_cause
 from autogradviz.diagnose.blame.recompute_difference_cause_record import (
     cause_lines,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import (
-        OpPair,
         RaisedError,
         Recomputation,
         Region,
@@ -202,7 +202,7 @@ def _recomputation_differs(
         explanation=[
             f"{describe_region(region)} did not run the same way twice.",
             *cause_lines(cause),
-            *_first_difference(pair, again),
+            *_first_difference(again),
             *_saved_lines(evidence, region, again, mismatches),
         ],
         fix=cause.fix
@@ -267,10 +267,11 @@ def _unrepeated_ops(again: Recomputation) -> Iterator[int]:
             yield pair.forward.seq
 
 
-def _first_difference(pair: OpPair | None, again: Recomputation) -> list[str | Place]:
-    if pair is None:
+def _first_difference(again: Recomputation) -> list[str | Place]:
+    if again.first_difference is None:
         return ["Both runs called the same ops; they differ in the tensors that autograd saved."]
-    number = (again.first_difference or 0) + 1
+    number = again.first_difference + 1
+    pair = next(islice(place_replaced(again.pairs), again.first_difference, None))
     places = [op.location for op in (pair.forward, pair.recompute) if op is not None]
     return [
         f"They differ first at op {number}:",

@@ -86,6 +86,14 @@ def test_state_that_changed_since_the_forward_is_the_cause(script):
     assert (finding.confidence, finding.nodes, finding.region_id) == ("likely", (7,), 4)
 
 
+def test_a_value_is_the_one_at_the_start_if_the_region_itself_changes_it(script):
+    place = ("object", ("scales", "[0]"), "2", "5")
+    (own,) = recomputation_raised(script, changed(*place, at="t.py:5", in_forward=True))
+    (other,) = recomputation_raised(script, changed(*place, at="t.py:5", in_forward=False))
+    assert own.title.endswith("was 2 when forward started, 5 when recomputation did")
+    assert other.title.endswith("was 2 in forward, 5 in recomputation")
+
+
 def test_mode_missing_in_the_recomputation_is_the_cause(script):
     (finding,) = recomputation_raised(
         script, changed("context", ("default dtype",), "float64", "float32", at="t.py:5")

@@ -40,7 +40,8 @@ export function makeTrail(store) {
     if (!trail && box.contains(document.activeElement)) box.parentElement?.focus();
     box.hidden = !trail;
     if (!trail) return;
-    const { target = "", question = "", to_record } = trail;
+    const { subject = "", target = "", question = "", to_record } = trail;
+    const isFinding = subject.startsWith("finding ");
     const steps = proven.length;
     list.replaceChildren(
       ...stations.map((step, at) => stepRow(store, step, at < steps ? `${at + 1}` : "or", at)),
@@ -51,10 +52,10 @@ export function makeTrail(store) {
       h(
         "div",
         "agv-title-line",
-        h("h3", { text: target, title: target }),
+        h("h3", { text: isFinding ? question : target, title: target }),
         button("Close", "agv-icon-button", close, icon("close")),
       ),
-      h("p", "agv-text", question),
+      h("p", "agv-text", isFinding ? "" : question),
       list,
       where,
       h("p", "agv-text", to_record ? `To find out more: ${to_record}` : ""),

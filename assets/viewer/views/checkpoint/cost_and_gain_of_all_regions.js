@@ -38,7 +38,7 @@ export function allRegions(store) {
   const cells = (/** @type {[string, number, number, number, number]} */ values) => {
     const [name, freed, time, held, recomputes] = values;
     return [
-      h("td", "agv-strong", name),
+      h("td", "agv-strong agv-stacked-name", name),
       h(
         "td",
         "agv-right agv-recompute",
@@ -84,7 +84,7 @@ export function allRegions(store) {
     rows.unshift(h("tr", "agv-regions-total", ...total));
   }
   const names = ["region", "not kept", "recomputed in", "arguments kept", "runs"];
-  const head = names.map((name, at) => h("th", at ? "agv-right" : "", name));
+  const head = names.map((name, at) => h("th", at ? "agv-right" : "agv-stacked-name", name));
   return h(
     "section",
     "agv-regions",
@@ -105,7 +105,7 @@ export function allRegions(store) {
       SCROLLS,
       h(
         "table",
-        "agv-table agv-table-sorted",
+        "agv-table agv-table-sorted agv-table-stacked",
         h("thead", {}, h("tr", {}, ...head)),
         h("tbody", {}, ...rows),
       ),

@@ -9,6 +9,7 @@ import { placeTooltip } from "../../shell/place_tooltip.js";
 import { Breadcrumbs } from "./breadcrumbs.js";
 import { centered, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
 import { findBox, rectOf } from "./boxes_of_items.js";
+import { graphRect } from "./paint/arrow_at_detach.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
@@ -92,6 +93,7 @@ export class GraphCanvas {
     this.minimap = new Minimap((x, y) => this.#centerOn(x, y));
     this.breadcrumbs = new Breadcrumbs(store, (group) => this.zoomToGroup(group));
     this.legend = new Legend(store.scene, "line");
+    this.legend.update(store);
     this.element = h(
       "div",
       "agv-graph",
@@ -154,6 +156,7 @@ export class GraphCanvas {
   /** @param {import("../../shared_view_state.js").Change} change */
   #update(change) {
     const { store } = this;
+    this.legend.update(store);
     if (change === "open") this.scheduler.layOut(store.open);
     if (change === "selected") this.announcer.textContent = announcement(store);
     if (change === "reveal") {
@@ -285,22 +288,24 @@ export class GraphCanvas {
    * @returns {Pick<import("../registry.js").Picture, "size" | "draw">}
    */
   content() {
-    const { camera, placement } = this;
+    const { camera } = this;
+    const rect = graphRect(this);
     const crop = (
       /** @type {number} */ from,
+      /** @type {number} */ start,
       /** @type {number} */ length,
       /** @type {number} */ view,
     ) => {
       const margin = 16 / camera.scale;
-      const low = Math.max(from, -margin);
+      const low = Math.max(from, start - margin);
       return {
         low,
-        size: Math.max(1, Math.min(from + view / camera.scale, length + margin) - low),
+        size: Math.max(1, Math.min(from + view / camera.scale, start + length + margin) - low),
       };
     };
     const [x, y] = [
-      crop(camera.x, placement.width, this.width),
-      crop(camera.y, placement.height, this.height),
+      crop(camera.x, rect.x, rect.w, this.width),
+      crop(camera.y, rect.y, rect.h, this.height),
     ];
     const size = {
       width: Math.ceil(x.size * camera.scale),
@@ -333,9 +338,8 @@ export class GraphCanvas {
   /** @param {number} group */
   #fitGroup(group) {
     const box = findBox(this.placement, { kind: "group", index: group });
-    const { width, height } = this.placement;
     this.moved = true;
-    this.pendingFit = box ? rectOf(box) : { x: 0, y: 0, w: width, h: height };
+    this.pendingFit = box ? rectOf(box) : graphRect(this);
     this.#resize();
     if (this.width) this.#applyPendingFit();
   }

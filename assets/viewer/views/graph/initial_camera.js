@@ -3,6 +3,7 @@
 
 import { visibleFor } from "../../scene/scene_index.js";
 import { centered, fitTo, clampTo } from "./camera.js";
+import { graphRect } from "./paint/arrow_at_detach.js";
 import { marksAt } from "../compiled/paint_and_hit_test_region_in_graph.js";
 import { mainColumnX, findBox, rectOf, rowsNear } from "./boxes_of_items.js";
 
@@ -20,11 +21,12 @@ export const COMFORTABLE = 0.75;
 /**
  * Show the entire graph if it is readable; else the failing node, or else the top.
  *
- * @param {import("./graph_canvas.js").GraphCanvas} graph
+ * @param {import("./graph_canvas.js").GraphCanvas} canvas
  * @returns {import("./camera.js").Camera}
  */
-export function initialCamera({ placement, sceneIndex, store, width, height }) {
-  const graph = { x: 0, y: 0, w: placement.width, h: placement.height };
+export function initialCamera(canvas) {
+  const { placement, sceneIndex, store, width, height } = canvas;
+  const graph = graphRect(canvas);
   const whole = fitTo(graph, width, height);
   const victim = store.scene.findings[0]?.nodes[0];
   const hasRegions = store.scene.compiled_pictures.length > 0;

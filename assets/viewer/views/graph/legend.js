@@ -10,6 +10,7 @@ import { failedNode } from "../../scene/state_at_replayed_time.js";
 
 /** @typedef {import("../../canvas/theme.js").Palette} Palette */
 /** @typedef {import("../../types.js").Scene} Scene */
+/** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {(ctx: CanvasRenderingContext2D, palette: Palette) => void} Sample */
 
 const WIDTH = 30;
@@ -100,8 +101,8 @@ function some({ nodes }, field) {
 }
 
 /**
- * @typedef {[paint: Sample, label: string, occurs: (scene: Scene) => boolean, short?: string]} Entry
- *   the short label is that of the line below the graph; entries without one are not in it
+ * @typedef {[paint: Sample, label: string, occurs: (scene: Scene) => boolean, short?: string, isDrawn?: (store: Store) => boolean]} Entry
+ *   the short label is that of the line below the graph, where entries are only while they are drawn
  */
 
 /** @type {Entry[]} */
@@ -169,8 +170,33 @@ const ENTRIES = [
     (scene) => some(scene, "hooks"),
   ],
   [arrowSample("edge", 1.2), "gradient flows to", () => true, "gradient flows"],
-  [arrowSample("backward", 1.8), "edge of the selected node", () => true, "selected"],
-  [arrowSample("path", 2.4), "path from the loss", () => true, "path from loss"],
+  [
+    arrowSample("backward", 1.8),
+    "edge of the selected node",
+    () => true,
+    "selected",
+    ({ selected }) => !!selected,
+  ],
+  [
+    arrowSample("path", 2.4),
+    "path from the loss",
+    () => true,
+    "path from loss",
+    ({ gradientPath, scene }) => !!gradientPath || distinct(scene.edges, "on_path").has(true),
+  ],
+  [
+    (ctx, palette) => {
+      ctx.setLineDash([3, 2]);
+      ctx.strokeStyle = palette.path;
+      ctx.lineWidth = 1.6;
+      ctx.moveTo(1, 7);
+      ctx.lineTo(29, 7);
+      ctx.stroke();
+    },
+    "a gradient path that a line cuts",
+    ({ detaches }) => detaches.length > 0,
+    "no gradient",
+  ],
 ];
 
 export class Legend {
@@ -187,6 +213,14 @@ export class Legend {
       return isLine ? [h("span", "", sample, text)] : [sample, text];
     });
     this.element = h("div", `agv-legend-${form}`, ...rows);
+  }
+
+  /** @param {Store} store */
+  update(store) {
+    this.entries.forEach(([, , , , isDrawn], at) => {
+      const entry = /** @type {HTMLElement} */ (this.element.children[at]);
+      entry.hidden = isDrawn?.(store) === false;
+    });
   }
 
   /** @param {Palette} palette */

@@ -228,7 +228,10 @@ export class Memory {
    */
   #predictionCells(row, around) {
     const none = [h("td"), h("td")];
-    if (!this.before.curve.length || row.kind !== "module") return none;
+    // Of a step that failed, only its finding is to be changed.
+    if (!this.before.curve.length || row.kind !== "module" || isStopped(this.store.scene)) {
+      return none;
+    }
     const { modules, pattern, checkpoint, freed } = this.#best(row, around);
     if (modules.every((module) => this.inRegion.has(module))) {
       return [h("td", "agv-recompute", "checkpointed"), h("td")];
@@ -254,11 +257,7 @@ export class Memory {
       element.setAttribute("aria-pressed", String(this.chosen.get(pattern)?.kind === kind));
       return element;
     });
-    const time = checkpoint.recomputeNs
-      ? this.#timeAdded(checkpoint)
-      : isStopped(this.store.scene)
-        ? "unknown: the step stopped"
-        : "no backward";
+    const time = checkpoint.recomputeNs ? this.#timeAdded(checkpoint) : "no backward";
     const [verb, nbytes] =
       freed < 0 ? ["adds", formatBytes(-freed)] : ["frees", formatBytes(freed)];
     return [

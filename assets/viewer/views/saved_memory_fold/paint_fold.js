@@ -309,16 +309,18 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
  * Return blocks side by side whose names differ in a number, as h.0 and h.1: one rule names all.
  *
  * @param {Block[]} blocks
+ * @param {(block: Block) => boolean} [is] blocks of which only one is this are not together
  * @returns {Block[][]}
  */
-function runs(blocks) {
+function runs(blocks, is = () => true) {
   /** @type {Block[][]} */
   const found = [];
   const like = (/** @type {Block} */ { block }) => block.replace(/\d+/g, "#");
   for (const each of blocks) {
     const last = found.at(-1);
-    if (each.block && last && like(last[0]) === like(each)) last.push(each);
-    else found.push([each]);
+    if (each.block && last && like(last[0]) === like(each) && is(last[0]) === is(each)) {
+      last.push(each);
+    } else found.push([each]);
   }
   return found;
 }
@@ -428,8 +430,8 @@ function paintWaists(pen, area, picture) {
   };
   // In a low picture, the pills of the two halves are farther from the turn.
   const [first, second] = area.bottom - area.top < 200 ? [0.28, 0.74] : [0.38, 0.6];
-  for (const run of runs(extents(ribbons, "waist", isAgain))) {
-    const again = run.some((each) => each.again);
+  for (const run of runs(extents(ribbons, "waist", isAgain), ({ again }) => !!again)) {
+    const { again } = run[0];
     label(run, (each) => each.nbytes - each.again, again ? "kept" : "saved", first);
     if (again) label(run, (each) => each.again, "recomputed", second);
   }

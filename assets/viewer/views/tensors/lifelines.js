@@ -39,6 +39,9 @@ const PEAK = 58;
 /** Saves and uses of one storage that are not marked one by one. */
 const MANY_EVENTS = 12;
 
+/** A mark of a recomputation is moved as far as this. */
+const MARK = 12;
+
 export class Lifelines {
   /**
    * @param {import("../../shared_view_state.js").Store} store
@@ -291,10 +294,10 @@ export class Lifelines {
     const { storages } = row;
     const [storage] = storages;
     const all = this.#eventsOf(row);
-    const first = all.find(({ kind }) => kind === "saved" || kind === "recomputed");
-    const recomputed = first?.kind === "recomputed";
+    const hueOf = (/** @type {{kind: string} | undefined} */ event) =>
+      event?.kind === "recomputed" ? palette.recompute : palette.saved;
     const broken = storage.state === "broken";
-    const plain = recomputed ? palette.recompute : palette.saved;
+    const plain = hueOf(all.find(({ kind }) => kind === "saved" || kind === "recomputed"));
     const hue = broken || storage.state === "stale" ? palette.mutation : plain;
     /** @type {[time: number, nbytes: number][]} */
     const changes = [];
@@ -335,13 +338,18 @@ export class Lifelines {
     const starts = new Set(changes.flatMap(([time, by]) => ((before += by) === by ? [time] : [])));
     // One storage that many nodes save and use, as in a loop, is marked like several.
     const isPlain = isAlone && all.length < MANY_EVENTS;
+    // A block is recomputed while the one before it is still held.
+    const blocks = new Set();
     const events = all.filter(({ storage: at, kind, ok, time_ns: time }) => {
       // A write before the save made the values that are saved; of several, harmless ones are many.
       if (kind === "written" && ok) return isAlone && isHeldAt(scene.storages[at], time);
       if (kind === "written" || kind === "cloned" || !ok) return true;
       if (kind === "released") return !holders(time);
       if (kind === "unpacked") return isPlain || isAlone || holders(time) === 1;
-      return isPlain || starts.delete(time);
+      const { module } = scene.storages[at];
+      const isFirst = kind === "recomputed" && !blocks.has(module);
+      if (isFirst) blocks.add(module);
+      return starts.delete(time) || isPlain || isFirst;
     });
     const hasVersions = new Set(events.flatMap((each) => each.version ?? [])).size > 1;
     let free = -Infinity; // x from which no marker is painted yet
@@ -355,9 +363,13 @@ export class Lifelines {
       const version = each.version === null || !hasVersions ? "" : `v${each.version}`;
       const isLast = at === events.length - 1;
       const failed = each.kind === "unpacked" && !each.ok;
-      const after = paintEventMarker(pen, each, x, middle, plain, free, {
+      const after = paintEventMarker(pen, each, x, middle, hueOf(each), free, {
         movable:
-          failed || isLast || each.kind === "released" || (isAlone && each.kind === "written"),
+          failed ||
+          isLast ||
+          each.kind === "released" ||
+          (each.kind === "recomputed" && free - x < MARK) ||
+          (isAlone && each.kind === "written"),
         version: version === shown ? "" : version,
       });
       if (after !== free && version) shown = version;

@@ -58,7 +58,8 @@ export class StorageRows {
       const row = rows.get(key) ?? { storages: [], nbytes: 0, atPeak: 0 };
       rows.set(key, row);
       row.storages.push(storage);
-      row.nbytes += storage.nbytes;
+      // What checkpoint dropped is a row because of a problem, and no memory that is held.
+      if (storage.holds.length) row.nbytes += storage.nbytes;
       if (isHeldAt(storage, this.peak.time)) row.atPeak += storage.nbytes;
     }
     const byBytes = this.column === "bytes";
@@ -81,9 +82,10 @@ export class StorageRows {
  */
 function foldKey(storage) {
   const module = storage.module.replace(/\d+/g, "#");
-  const { name, slots, shape, state, filename, lineno } = storage;
+  const { name, slots, shape, state, filename, lineno, holds } = storage;
   const owner = (slots[0] ?? "").split(".")[0]; // values of a compiled region have slots of their own
-  return [name.replace(/\d+/g, "#"), owner, shape, state, filename, lineno, module].join("|");
+  const parts = [owner, shape, state, filename, lineno, module, !holds.length];
+  return [name.replace(/\d+/g, "#"), ...parts].join("|");
 }
 
 /**

@@ -8,7 +8,6 @@ import {
   cutText,
   formatBytes,
   formatCount,
-  formatPlace,
   plural,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
@@ -121,11 +120,16 @@ export class Tensors {
     const { storageEvents } = this.store.sceneIndex;
     const firsts = this.rows.rows.map(({ storages }) => storages[0]);
     const harmed = ["broken", "stale"].flatMap((state) => firsts.filter((s) => s.state === state));
-    for (const { name, index, version, seen_version: seen, filename, lineno } of harmed) {
+    for (const { name, index, version, seen_version: seen } of harmed) {
       const write = storageEvents[index].find(({ kind, ok }) => kind === "written" && !ok);
       if (!write) continue;
       const at = placeOf(write);
-      const saved = lineno ? `${formatPlace(filename, lineno)} saved it` : "it was saved";
+      // The last save is the first that backward needs.
+      const save = storageEvents[index].findLast(
+        ({ kind, time_ns: time }) => kind === "saved" && time <= write.time_ns,
+      );
+      const by = save && placeOf(save);
+      const saved = by ? `${by} saved it` : "it was saved";
       const versions = version === null || seen === null ? "" : `: v${version} → v${seen}`;
       return `${name} was written${at && ` at ${at}`} after ${saved}${versions}.`;
     }

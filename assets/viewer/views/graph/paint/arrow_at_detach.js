@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * Paints a broken arrow above each box that reads a detached value from another box, or above the
- * frame whose header would be under it.
+ * frame whose header would be under it. Modules that get no gradient because of it have a box.
  */
 
 import { paintText, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
@@ -12,8 +12,104 @@ import { visibleFor } from "../../../scene/scene_index.js";
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
 const SIZE = 10;
-/** Length of the line to the box of modules without a gradient. */
-const GAP = 18;
+/** Width of the column on the left of the graph with the boxes of modules without a gradient. */
+const COLUMN = 150;
+
+/**
+ * @typedef {object} Cut what one color is painted with, and one label says
+ * @property {string} modules without a gradient, where a finding says that it ends; else ""
+ * @property {Set<string>} lines that detach
+ * @property {Set<string>} readers keys of the boxes
+ */
+
+/**
+ * @param {import("../../../scene/scene_index.js").SceneIndex} sceneIndex
+ * @param {Set<number>} open
+ * @returns {Cut[]} one for all readers behind the same modules; one for each other reader
+ */
+function cutsOf(sceneIndex, open) {
+  const { scene } = sceneIndex;
+  const keyOf = (/** @type {number} */ node) => {
+    const { kind, index } = visibleFor(sceneIndex, open, node);
+    return `${kind} ${index}`;
+  };
+  /** @type {Map<string, Cut>} */
+  const cuts = new Map();
+  for (const { reader, producer, filename, lineno } of scene.detaches) {
+    const key = keyOf(reader);
+    if (producer >= 0 && key === keyOf(producer)) continue;
+    const modules = modulesWithout(scene, filename, lineno);
+    const cut = cuts.get(modules || key) ?? { modules, lines: new Set(), readers: new Set() };
+    cut.lines.add(`detach, line ${lineno}`);
+    cut.readers.add(key);
+    cuts.set(modules || key, cut);
+  }
+  return [...cuts.values()];
+}
+
+/**
+ * @param {import("./graph.js").Look | import("../graph_canvas.js").GraphCanvas} graph
+ * @returns {import("../camera.js").Rect} its boxes, and the column on their left if it has one
+ */
+export function graphRect({ placement: { width, height }, sceneIndex }) {
+  const left = cutsOf(sceneIndex, new Set()).some(({ modules }) => modules) ? COLUMN : 0;
+  return { x: -left, y: 0, w: width + left, h: height };
+}
+
+/**
+ * Paint a box for the modules without a gradient, in a column of its own, and what leads to it.
+ *
+ * @param {Pen} pen
+ * @param {import("./graph.js").Look} look
+ * @param {Box[]} boxes
+ */
+export function paintModulesWithout(pen, { sceneIndex, open }, boxes) {
+  const { ctx, palette } = pen;
+  let free = 4;
+  let x = -20;
+  for (const { modules, lines, readers } of cutsOf(sceneIndex, open)) {
+    const ends = boxes.filter(({ kind, ref }) => readers.has(`${kind} ${ref}`));
+    if (!modules || !ends.length) continue;
+    const y = Math.max(free, Math.min(...ends.map((end) => end.y)) - 56);
+    const style = { size: SIZE, weight: 600, color: palette.path };
+    const width = COLUMN - 14;
+    ctx.strokeStyle = palette.path;
+    ctx.lineWidth = 1.6;
+    ctx.setLineDash([3, 2]);
+    ctx.beginPath();
+    ctx.moveTo(x, y + 18);
+    ctx.lineTo(x, Math.max(y + 40, ...ends.map((end) => end.y - 7)));
+    for (const end of ends) {
+      ctx.moveTo(x, end.y - 7);
+      ctx.lineTo(end.x + 10, end.y - 7);
+      ctx.lineTo(end.x + 10, end.y);
+    }
+    ctx.stroke();
+    roundRect(ctx, -COLUMN + 4, y, width, 18, 4);
+    ctx.stroke();
+    ctx.setLineDash([]);
+    paintCross(pen, x, y + 30);
+    write(pen, `${modules} · no gradient`, 9 - COLUMN, y + 9, { ...style, room: width - 10 });
+    const label = [...lines].join(" · ");
+    write(pen, label, x - 10, y + 30, { ...style, align: "right", room: width - 26 });
+    free = y + 48;
+    x += 5;
+  }
+}
+
+/**
+ * @param {Pen} pen
+ * @param {number} x
+ * @param {number} y
+ */
+function paintCross({ ctx }, x, y) {
+  ctx.beginPath();
+  for (const side of [-3, 3]) {
+    ctx.moveTo(x - side, y - 3);
+    ctx.lineTo(x + side, y + 3);
+  }
+  ctx.stroke();
+}
 
 /**
  * @param {Pen} pen
@@ -22,37 +118,15 @@ const GAP = 18;
  */
 export function paintDetaches(pen, look, boxes) {
   const { ctx, palette } = pen;
-  const { scene } = look.sceneIndex;
-  if (!scene.detaches.length) return;
-  const keyOf = (/** @type {number} */ node) => {
-    const { kind, index } = visibleFor(look.sceneIndex, look.open, node);
-    return `${kind} ${index}`;
-  };
-  /** @type {Map<string, Set<string>>} */
-  const labels = new Map();
-  /** @type {Map<string, string>} modules without a gradient, where a finding says that it ends */
-  const blamed = new Map();
-  for (const { reader, producer, filename, lineno } of scene.detaches) {
-    const key = keyOf(reader);
-    if (producer >= 0 && key === keyOf(producer)) continue;
-    const modules = modulesWithout(scene, filename, lineno);
-    if (modules) blamed.set(key, `${modules} · no gradient`);
-    const text = `detach, line ${lineno}`;
-    labels.set(key, (labels.get(key) ?? new Set()).add(text));
-  }
+  const cuts = cutsOf(look.sceneIndex, look.open).filter(({ modules }) => !modules);
   const edge = look.camera.x + look.width / look.camera.scale;
+  ctx.strokeStyle = palette.text2;
+  ctx.lineWidth = 1.4;
   for (const box of boxes) {
-    const lines = box.kind !== "frame" && labels.get(`${box.kind} ${box.ref}`);
-    if (!lines) continue;
-    const text = [...lines].join(" · ");
-    const isBlamed = blamed.get(`${box.kind} ${box.ref}`) ?? "";
-    const color = isBlamed ? palette.path : palette.text2;
-    const weight = isBlamed ? 600 : 400;
-    ctx.strokeStyle = color;
-    ctx.lineWidth = isBlamed ? 2 : 1.4;
-    const long = widthOf(pen, text, SIZE, weight) + 8;
-    const boxed = isBlamed && widthOf(pen, isBlamed, SIZE, weight) + 16;
-    const width = long + (boxed ? boxed + GAP : 0);
+    const cut = cuts.find(({ readers }) => readers.has(`${box.kind} ${box.ref}`));
+    if (!cut) continue;
+    const text = [...cut.lines].join(" · ");
+    const width = widthOf(pen, text, SIZE, 400) + 8;
     /** @type {Box | undefined} */
     let above = box;
     let [x, y, left] = [0, 0, 0];
@@ -68,30 +142,8 @@ export function paintDetaches(pen, look, boxes) {
     ctx.lineTo(x - 3, y);
     ctx.stroke();
     ctx.setLineDash([]);
-    ctx.beginPath();
-    for (const side of [-3, 3]) {
-      ctx.moveTo(x - side, y - 3);
-      ctx.lineTo(x + side, y + 3);
-    }
-    ctx.stroke();
-    const style = { size: SIZE, weight, color };
-    const from = left === x ? x + 8 : left;
-    paintText(pen, text, from, y, style);
-    if (!boxed) continue;
-    // What the path would have led to stands where the line ends.
-    const at = from + long;
-    ctx.lineWidth = 1.4;
-    ctx.setLineDash([3, 2]);
-    ctx.beginPath();
-    ctx.moveTo(at - 4, y);
-    ctx.lineTo(at + GAP - 4, y);
-    ctx.stroke();
-    roundRect(ctx, at + GAP - 4, y - 9, boxed, 18, 4);
-    ctx.fillStyle = palette.surface;
-    ctx.fill();
-    ctx.stroke();
-    ctx.setLineDash([]);
-    write(pen, isBlamed, at + GAP + 4, y, style);
+    paintCross(pen, x, y);
+    paintText(pen, text, left === x ? x + 8 : left, y, { size: SIZE, color: palette.text2 });
   }
 }
 

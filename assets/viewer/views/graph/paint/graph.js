@@ -5,7 +5,7 @@ import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
 import { paintBlame } from "./arrow_from_write_to_badge.js";
-import { paintDetaches } from "./arrow_at_detach.js";
+import { paintDetaches, paintModulesWithout } from "./arrow_at_detach.js";
 import { paintStations } from "./cause_step_numbers.js";
 import { lineStyle, paintLine, paintPulse, paintViews } from "./edge.js";
 import { doneAt, onItsWay } from "../../../scene/progress_at_replayed_time.js";
@@ -70,13 +70,13 @@ export function paint(pen, look) {
     bottom: camera.y + look.height / camera.scale + 20,
   };
   const highlighted = highlightedItems(look);
-  const boxes = placement.boxes
-    .map((box) => offsetBox(box, look))
-    .filter((box) => intersects(box, seen));
+  const all = placement.boxes.map((box) => offsetBox(box, look));
+  const boxes = all.filter((box) => intersects(box, seen));
   for (const box of boxes) {
     if (box.kind === "frame") paintFrame(pen, box, look.sceneIndex.scene.groups[box.ref]);
   }
   const labels = paintLines(pen, look, seen, highlighted);
+  paintModulesWithout(pen, look, all);
   const [left, right] = [camera.x, camera.x + look.width / camera.scale];
   for (const box of boxes) {
     if (box.kind !== "frame") continue;
