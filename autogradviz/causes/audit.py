@@ -36,7 +36,6 @@ from autogradviz.errors import AutogradvizWarning
 from autogradviz.support.locks_gc_and_stderr import collector_paused
 
 if TYPE_CHECKING:
-
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.analysis.types import SourceLocation
