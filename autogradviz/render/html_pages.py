@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 import zlib
 from functools import cache
 from importlib.resources import files
@@ -311,4 +312,6 @@ def compress_script(script: str) -> str:
 
 def compress_module(script: str) -> str:
     """Return an ES module that has the default export of another one, and contains it."""
-    return f'const code = "{compress_script(script)}";{_INFLATE}{_MODULE}'
+    code = re.sub(r" // .*", "", _INFLATE + _MODULE)
+    code = re.sub(r"\s*([=;,{}()<>+*/-])\s*", r"\1", code)
+    return f'const code = "{compress_script(script)}";{code}'
