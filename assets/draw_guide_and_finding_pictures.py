@@ -49,7 +49,7 @@ VIEWS = {
 """The view of a report that a guide writes, ``memory.html``, whose picture the guide shows."""
 CHOICES = {"plain": "checkpoint"}
 """The first button of this name is pressed in that view."""
-ROWS = {"audit": "one way of 2 parameters"}
+ROWS = {"audit": "one path from 2 parameters"}
 """The first row of a list with this text is chosen in that view."""
 
 
