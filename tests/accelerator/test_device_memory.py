@@ -67,7 +67,7 @@ STEPS = (
 )  # fmt: skip
 
 
-@pytest.mark.one_in(6, reason="records each step on the device", in_ci=3)
+@pytest.mark.one_in(6, reason="records each step on the device", in_ci=6)
 @pytest.mark.parametrize("step", STEPS)
 def test_live_bytes_after_each_operator_are_those_of_the_allocator(step, tmp_path):
     ops, most, different, examples = run_on_device(PROGRAM.format(step=step), tmp_path)

@@ -176,7 +176,7 @@ HOST = {"page-has-heading-one", "landmark-one-main", "region", "html-has-lang", 
 """Rules about the page around the viewer."""
 
 
-@pytest.mark.one_in(20, reason="searches each view for all rules", in_ci=4)
+@pytest.mark.one_in(20, reason="searches each view for all rules", in_ci=10)
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("width", [1440, 1000, 360])
 @pytest.mark.parametrize("kind", ["failing", "diverging", "checkpointed", "compiled", "audited"])

@@ -23,7 +23,7 @@ def answers(cases):
     return found
 
 
-@pytest.mark.one_in(54, reason="checks ten formulas each", in_ci=6)
+@pytest.mark.one_in(54, reason="checks ten formulas each", in_ci=9)
 @pytest.mark.parametrize("chunk", RIGHT)
 def test_right_formulas_are_not_called_wrong(chunk):
     found = answers(formula_corpus.right_cases(0, chunk))

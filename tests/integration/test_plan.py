@@ -43,7 +43,7 @@ def saves(trace):
     )  # fmt: skip
 
 
-@pytest.mark.one_in(6, reason="plans and runs each step", in_ci=3)
+@pytest.mark.one_in(6, reason="plans and runs each step", in_ci=6)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_saves_are_those_of_the_step(step):
     plan = planned(step)
@@ -61,7 +61,7 @@ def test_planned_saves_are_those_of_the_step(step):
     assert len(plan.checkpoints()) == len(real.checkpoints())
 
 
-@pytest.mark.one_in(12, reason="plans and runs each step", in_ci=3)
+@pytest.mark.one_in(12, reason="plans and runs each step", in_ci=6)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_planned_peak_is_that_of_the_allocator(step):
     plan = planned(step).memory_by_kind().peak.total
@@ -85,7 +85,7 @@ def test_plan_and_fit_say_that_convolutions_allocate_buffers_that_are_not_known(
 
 
 @pytest.mark.usefixtures("native")
-@pytest.mark.one_in(30, reason="records each step under a second mode", in_ci=3)
+@pytest.mark.one_in(30, reason="records each step under a second mode", in_ci=6)
 @pytest.mark.parametrize("engine", ["python", "native"])
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_live_bytes_after_each_operator_are_those_of_weak_references(step, engine):
@@ -95,7 +95,7 @@ def test_live_bytes_after_each_operator_are_those_of_weak_references(step, engin
 
 
 @pytest.mark.usefixtures("native")
-@pytest.mark.one_in(24, reason="records and profiles each step", in_ci=3)
+@pytest.mark.one_in(24, reason="records and profiles each step", in_ci=6)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_both_engines_record_the_peak_of_the_allocator_with_its_kinds(step):
     step()  # what is allocated once in a process
@@ -113,7 +113,7 @@ def test_both_engines_record_the_peak_of_the_allocator_with_its_kinds(step):
 
 
 @pytest.mark.usefixtures("native")
-@pytest.mark.one_in(6, reason="records each step twice", in_ci=3)
+@pytest.mark.one_in(6, reason="records each step twice", in_ci=6)
 @pytest.mark.parametrize("step", planned_steps.STEPS, ids=lambda step: step.__name__)
 def test_sums_that_take_the_place_of_an_operand_are_those_that_the_native_engine_sees(step):
     with autogradviz.record(engine="native") as real:

@@ -2,7 +2,7 @@
 /** Source lines that differ between two executions, in two columns with their values. */
 
 import { h } from "../../dom.js";
-import { formatBytes, formatCount } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, plural } from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
@@ -49,9 +49,7 @@ export function sourceColumns(rows) {
     const values = [...sums]
       .filter(([, pair]) => pair[0] !== pair[1] && pair[side])
       .map(([name, pair]) =>
-        name === "nodes"
-          ? `${formatCount(pair[side])} nodes`
-          : `${name} ${formatBytes(pair[side])}`,
+        name === "nodes" ? plural(pair[side], "node") : `${name} ${formatBytes(pair[side])}`,
       );
     const isThere = numbers[side] > 0;
     const isOnly = isThere && !numbers[1 - side];
