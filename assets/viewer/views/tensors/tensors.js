@@ -181,14 +181,18 @@ const NAMED = 2;
  * @returns {string} which rows fill most of the memory at the peak
  */
 function fillers(rows, peak) {
-  const names = [];
+  /** @type {Map<string, number>} */
+  const counts = new Map();
   let sum = 0;
   for (const { storages, atPeak } of [...rows].sort((a, b) => b.atPeak - a.atPeak)) {
     if (sum >= MOST * peak || !atPeak) break;
     sum += atPeak;
-    const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
-    names.push(`${storages[0].name}${times}`);
+    const { name } = storages[0];
+    counts.set(name, (counts.get(name) ?? 0) + storages.length);
   }
+  const names = [...counts].map(([name, count]) =>
+    count > 1 ? `${name} ×${formatCount(count)}` : name,
+  );
   if (!names.length) return "";
   const rest = names.length > NAMED + 1 ? names.splice(NAMED).length : 0;
   const last = rest ? `${rest} more rows` : names.pop();
