@@ -80,7 +80,7 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
             facts[at] = fact
         chosen = _one_of_a_kind(facts, chosen)
     names = NamesOfOptimizerAndLoss(analysis)
-    facts = [replace(fact, fix=names.in_fix(fact.fix)) if fact.fix else fact for fact in facts]
+    facts = [_in_names_of_program(fact, names) for fact in facts]
     if analysis.cells:
         facts = [with_cell_names(fact, analysis.cells) for fact in facts]
     chosen.sort(key=lambda at: CONFIDENCES.index(facts[at].confidence))
@@ -110,6 +110,12 @@ def _caught(analysis: Analysis, known: Sequence[Fact]) -> Iterator[Fact]:
                     *fact.explanation,
                 ),
             )
+
+
+def _in_names_of_program(fact: Fact, names: NamesOfOptimizerAndLoss) -> Fact:
+    """Return a fact whose fix has the program's names of its optimizer and its loss."""
+    fix = names.in_fix(fact.fix, (fact.culprit, fact.victim, *fact.others))
+    return fact if fix == fact.fix else replace(fact, fix=fix)
 
 
 def _is_unchecked(fact: Fact) -> bool:

@@ -72,12 +72,35 @@ def trained_by_two(model, optimizer):
 
 
 @pytest.mark.parametrize(
-    ("step", "name"), [(trained_by_other_names, "opt"), (trained_by_two, "optimizer")]
+    ("step", "name"), [(trained_by_other_names, "opt"), (trained_by_two, "other")]
 )
-def test_a_fix_has_the_name_of_the_optimizer_if_there_is_one(step, name):
+def test_a_fix_has_the_name_of_the_optimizer_of_its_line(step, name):
     finding, _ = first_finding(step)
     assert finding.slug == "gradients-not-cleared"
     assert f"{name}.zero_grad()" in finding.fix
+
+
+def test_what_a_write_into_part_of_a_tensor_reads_is_computed_first():
+    def scan(rewritten):
+        weight = torch.rand(3, requires_grad=True)
+        states = torch.zeros(4, 3)
+        states[0] = weight
+        for t in range(3):
+            if rewritten:
+                written = weight * states[t]
+                states = states.clone()
+                states[t + 1] = written
+            else:
+                states[t + 1] = weight * states[t]
+        states.sum().backward()
+        return weight
+
+    with contextlib.suppress(RuntimeError), autogradviz.record() as trace:
+        scan(rewritten=False)
+    assert trace.diagnose()[0].fix == (
+        "written = weight * states[t]\nstates = states.clone()\nstates[t + 1] = written"
+    )
+    assert scan(rewritten=True).grad is not None
 
 
 def test_numbers_of_one_finding_count_steps():

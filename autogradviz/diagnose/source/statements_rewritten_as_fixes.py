@@ -33,7 +33,7 @@ def out_of_place_fix(location: SourceLocation, *, part: bool) -> str | None:
             tensor would leave the base unchanged.
 
     Returns:
-        One statement, or two lines if a clone comes first; None if there is no rewrite.
+        One statement, or two or three lines if a clone comes first; None if there is no rewrite.
     """
     found = [node for _, node in source.statements_at(location.filename, location.lineno)]
     statement = min(found, key=lambda node: len(lines_of(node)), default=None)
@@ -45,8 +45,23 @@ def out_of_place_fix(location: SourceLocation, *, part: bool) -> str | None:
         while isinstance(base, ast.Subscript):
             base = base.value
         name = _plain(base)
-        return f"{name} = {name}.clone()\n{ast.unparse(statement)}" if name else None
+        return _written_into_clone(statement, name) if name else None
     return None if part else _out_of_place(statement, target)
+
+
+def _written_into_clone(statement: ast.stmt, name: str) -> str:
+    """Return a write into part of a tensor, made into a clone of it.
+
+    What is written is computed first if it reads the tensor: a view of the clone that is saved
+    then would be written as well.
+    """
+    clone = f"{name} = {name}.clone()"
+    if isinstance(statement, ast.Assign):
+        read = {_plain(node) for node in ast.walk(statement.value) if isinstance(node, ast.expr)}
+        if name in read:
+            value, target = ast.unparse(statement.value), ast.unparse(statement.targets[0])
+            return f"written = {value}\n{clone}\n{target} = written"
+    return f"{clone}\n{ast.unparse(statement)}"
 
 
 def _written_target(statement: ast.stmt) -> ast.expr | None:
