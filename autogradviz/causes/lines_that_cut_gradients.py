@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
+from autogradviz.causes.silent_mistakes_in_losses_and_noise import is_chosen_log
 from autogradviz.diagnose.blame.search_gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, fix_of, reason_of
 from autogradviz.diagnose.fact import Fact
@@ -61,6 +62,8 @@ class _Effects:
         if line.kind == "zero":
             zero = {each for each in behind if graph.final_norms.get(each) == 0}
             without |= zero
+        if not without and all(map(self._scales_log_probability, line.readers)):
+            return None  # the factor of a policy gradient is a number
         share = graph.share(behind)
         lost = graph.share(without)
         names = [graph.parameters[each] for each in sorted(without or behind)]
@@ -111,6 +114,13 @@ class _Effects:
         return (
             "# leave the detach out here, if one of the losses wants the gradient,\n"
             f"# and write {name}.detach() where the others read it"
+        )
+
+    def _scales_log_probability(self, index: int) -> bool:
+        """Return whether an op multiplies a log-probability that an index chose."""
+        graph = self._graph
+        return graph.op_names[index] == "mul" and any(
+            is_chosen_log(graph, made) for made in graph.producers(index)
         )
 
     def _weight(self, line: Cut, behind: set[int], share: float, lost: float) -> float:

@@ -325,7 +325,7 @@ def _trained_advantages(graph: CausalGraph) -> Iterator[Fact]:
             continue
         # A mode may have multiplied other tensors than the node has, or a number.
         for position, (edge, made) in enumerate(zip(edges, graph.producers(index), strict=False)):
-            if not _is_chosen_log(graph, made):
+            if not is_chosen_log(graph, made):
                 continue
             own, weights = graph.reached_leaves(edge), graph.reached_leaves(edges[1 - position])
             if regressed is None:
@@ -356,7 +356,7 @@ def _trained_advantages(graph: CausalGraph) -> Iterator[Fact]:
         )
 
 
-def _is_chosen_log(graph: CausalGraph, index: int) -> bool:
+def is_chosen_log(graph: CausalGraph, index: int) -> bool:
     """Return whether an op's result is a chosen log-probability, times what has no gradient."""
     names: set[str] = set()
     for _ in range(_WAY):
@@ -364,6 +364,9 @@ def _is_chosen_log(graph: CausalGraph, index: int) -> bool:
             return False
         name = graph.op_names[index]
         names.add(name)
+        made = graph.producers(index)
+        if name == "sub" and any(graph.op_names[i] == "logsumexp" for i in made if i != NO_OP):
+            names.add("_log_softmax")  # as torch.distributions computes it
         if names & _LOGARITHMS and names & _CHOOSING:
             return True
         if name not in _LOGARITHMS | _CHOOSING | _OF_NOISE | {"sum", "squeeze", "sub"}:

@@ -590,3 +590,24 @@ def test_an_advantage_that_passes_its_gradient_on_is_named(loss_of, count, engin
         loss_of(model).backward()
     lines = [f.culprit.text for f in trace.diagnose() if f.slug == "loss-target-trained"]
     assert lines == ["loss = -(log_prob * factor).mean()"] * count
+
+
+def test_the_detached_advantage_of_a_distribution_has_no_finding(engine):
+    torch.manual_seed(0)
+    actor, critic = (
+        torch.nn.Linear(3, 2),
+        torch.nn.Sequential(torch.nn.Linear(3, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)),
+    )
+    parameters = [*actor.parameters(), *critic.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    with autogradviz.record(torch.nn.ModuleList([actor, critic]), engine=engine) as trace:
+        for _ in range(3):
+            states, returns = torch.rand(8, 3), torch.rand(8)
+            policy = torch.distributions.Categorical(logits=actor(states))
+            value = critic(states).squeeze(-1)
+            advantage = (returns - value).detach()
+            loss = -(policy.log_prob(policy.sample()) * advantage).mean()
+            optimizer.zero_grad()
+            (loss + 0.5 * (returns - value).square().mean()).backward()
+            optimizer.step()
+    assert trace.diagnose() == []
