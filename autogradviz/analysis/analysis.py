@@ -407,7 +407,7 @@ class Analysis:
 
     @cached_property
     def compiled_saves(self) -> dict[tuple[int, int], SavedAt]:
-        """Where and what for compiled regions saved storages, by node and storage."""
+        """The line and the use of what compiled regions saved, by node and storage."""
         return places_of_saved(self.compiled_regions, self.graph.nodes, self.module_names)
 
     def saved_memory_of(self, device: str) -> SavedMemory:

@@ -16,6 +16,7 @@ from autogradviz.diagnose.blame.line_candidates import (
 from autogradviz.diagnose.blame.tensors_carried_between_steps import reaches
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import method_calls
 from autogradviz.events import RequiresGradChanged
 
 if TYPE_CHECKING:
@@ -66,16 +67,13 @@ def gradients_cleared_at(
 def clearing_of(step: SourceLocation) -> SourceLocation | None:
     """Return the only line that clears the gradients of a step's optimizer, if there is one.
 
-    It is what steps, or what is given to that: ``scaler.step(optimizer)``.
+    The optimizer is what ``step`` is called on, or its argument: ``scaler.step(optimizer)``.
     """
     owners = {
         ast.unparse(owner)
         for statement in source.simple_statements(step)
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "step"
-        for owner in (node.func.value, *node.args)
+        for call in method_calls(statement, "step")
+        for owner in (getattr(call.func, "value", call.func), *call.args)
     }
     found = [
         source.location(step.filename, node.lineno, function)

@@ -200,7 +200,7 @@ def with_argument(
 ) -> str | None:
     """Return a line's statement with one more argument of a call, None unless it has one call."""
     for statement in statements_of(location):
-        found = list(_calls(statement, function))
+        found = list(method_calls(statement, function))
         if len(found) == 1:
             kept = [each for each in found[0].keywords if each.arg != name]
             found[0].keywords = [*kept, ast.keyword(name, ast.Constant(value))]
@@ -311,8 +311,8 @@ def safe_input(made: SourceLocation | None, op: str, chosen: SourceLocation | No
         None if the two calls are not found, or several are.
     """
     statements = list(statements_of(made))
-    calls = [(each, call) for each in statements for call in _calls(each, op)]
-    wheres = [call for each in statements_of(chosen) for call in _calls(each, "where")]
+    calls = [(each, call) for each in statements for call in method_calls(each, op)]
+    wheres = [call for each in statements_of(chosen) for call in method_calls(each, "where")]
     if len(calls) != 1 or len(wheres) != 1:
         return None
     [(statement, call)], [where] = calls, wheres
@@ -356,7 +356,8 @@ def _detached(value: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(value, "detach"), [], [])
 
 
-def _calls(statement: ast.stmt, name: str) -> Iterator[ast.Call]:
+def method_calls(statement: ast.stmt, name: str) -> Iterator[ast.Call]:
+    """Yield the calls of a method in a statement."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield from [node] * (node.func.attr == name)
