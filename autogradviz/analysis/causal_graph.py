@@ -636,7 +636,8 @@ class CausalGraph:
     # --- places -----------------------------------------------------------------------------
 
     @cached_property
-    def _parent_calls(self) -> dict[int, int | None]:
+    def parent_calls(self) -> dict[int, int | None]:
+        """The module call that contains each one, without cycles."""
         return acyclic(dict(self.analysis.log.fields(ModuleEntered, "call_id", "parent_call_id")))
 
     def inside_call(self, index: int, call_id: int | None) -> bool:
@@ -645,7 +646,7 @@ class CausalGraph:
             return True
         at = self.call_ids[index]
         while at is not None and at != call_id:
-            at = self._parent_calls.get(at)
+            at = self.parent_calls.get(at)
         return at is not None
 
     def is_users(self, index: int) -> bool:

@@ -17,7 +17,7 @@ from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import ModuleEntered, RecorderFailed, RecorderLimited
+from autogradviz.events import RecorderFailed, RecorderLimited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,6 @@ def find_unused_graphs(graph: CausalGraph) -> Iterator[Fact]:
 
 def _outermost_calls(graph: CausalGraph) -> Iterator[list[int]]:
     """Yield the ops with a graph of each module call of a forward that no other call contains."""
-    parents = dict(graph.analysis.log.fields(ModuleEntered, "call_id", "parent_call_id"))
     outermost: dict[int, int] = {}
     calls: dict[int, list[int]] = defaultdict(list)
     for index, call_id in enumerate(graph.call_ids):
@@ -68,9 +67,8 @@ def _outermost_calls(graph: CausalGraph) -> Iterator[list[int]]:
             continue
         if call_id not in outermost:
             outer: int = call_id
-            seen = {outer}
-            while (parent := parents.get(outer)) is not None and parent not in seen:
-                seen.add(outer := parent)
+            while (parent := graph.parent_calls.get(outer)) is not None:
+                outer = parent
             outermost[call_id] = outer
         calls[outermost[call_id]].append(index)
     yield from calls.values()
