@@ -359,3 +359,36 @@ def test_the_node_of_a_parameter_says_whose_it_is():
         net(torch.ones(2, 3)).sum().backward()
     texts = [str(trace.why(node_id)) for node_id in trace.analysis.graph.nodes]
     assert any(" of head.bias ran 1 time" in text for text in texts)
+
+
+class RunAgain(torch.autograd.Function):
+    """A checkpoint written by hand, which returns the gradient of the leaf that it made."""
+
+    @staticmethod
+    def forward(ctx, function, x):
+        ctx.function = function
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return function(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        leaf = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            again = ctx.function(leaf)
+        torch.autograd.backward([again], [grad])
+        return None, leaf.grad
+
+
+@pytest.mark.parametrize("wanted", ["backward", "grad"])
+def test_leaves_of_a_hand_written_checkpoint_cut_nothing(wanted):
+    before, block = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    with autogradviz.record(nn.ModuleList([before, block])) as trace:
+        loss = RunAgain.apply(block, before(torch.rand(3, 4))).square().sum()
+        if wanted == "backward":
+            loss.backward()
+        else:
+            torch.autograd.grad(loss, list(before.parameters()))
+    assert before.weight.grad is not None or wanted == "grad"
+    assert "gradient-cut" not in [finding.slug for finding in trace.diagnose()]
+    assert "cut" not in [entry.mechanism for entry in trace.audit()]

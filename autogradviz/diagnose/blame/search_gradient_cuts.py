@@ -203,9 +203,28 @@ class CutSearch:
 
     def _is_new_leaf(self, node_id: int) -> bool:
         tensor_id = self._graph.leaves.get(node_id)
-        if tensor_id is None:
+        if tensor_id is None or node_id in self._inner:
             return False
         return self._graph.memory(tensor_id) not in self._graph.registered_memory
+
+    @cached_property
+    def _inner(self) -> set[int]:
+        """The nodes that only backwards inside of other backwards reach.
+
+        A Function that runs its forward again makes leaves of its inputs, and returns the gradients
+        of these leaves: no gradient ends there.
+        """
+        started = list(self._graph.analysis.log.of(BackwardStarted))
+        inner, outer = (
+            self._graph.reachable(
+                node_id
+                for each in started
+                if (each.parent_backward_id is None) == is_outer
+                for node_id in each.root_ids or ()
+            )
+            for is_outer in (False, True)
+        )
+        return inner - outer
 
     def _explore(self, index: int, position: int, reader: int) -> None:
         """Follow a value without a gradient path to the ops at which the path ends."""
@@ -301,7 +320,7 @@ class CutSearch:
         graph = self._graph
         tensor_id = graph.inputs[index][position]
         return any(
-            graph.leaves.get(target) == tensor_id
+            graph.leaves.get(target) == tensor_id and self._is_new_leaf(target)
             for target in graph.next_nodes.get(graph.node_of_op[index], ())
         )
 
@@ -365,10 +384,8 @@ class CutSearch:
 
     def _end_at_leaf(self, index: int, reader: int, made: int | None) -> None:
         """Record that a gradient path ends in a new leaf, which an op made."""
-        graph = self._graph
-        if graph.region_ids[index] not in self._flow.reentrant:  # it passes such gradients on
-            at = graph.stacks[index if made is None else made]
-            self._add("leaf", index, reader, self._evidence.analysis.location(at))
+        at = self._graph.stacks[index if made is None else made]
+        self._add("leaf", index, reader, self._evidence.analysis.location(at))
 
     def _add(
         self,

@@ -59,7 +59,7 @@ def custom_recompute(evidence: Evidence) -> Iterator[Draft]:
         if second:
             name = class_name(evidence, node)
             if name not in forwards:
-                forwards[name] = _forwards(evidence, name)
+                forwards[name] = _forwards(evidence, name, second)
             pair = _first_different(evidence, _aligned(forwards[name], second))
             if pair is not None:
                 yield _handmade_difference(evidence, node, *pair)
@@ -77,13 +77,23 @@ def _recomputation(evidence: Evidence, node: Node, ops: list[Op]) -> list[Op]:
     return [op for op in ops if frame_in(evidence, op, name, "backward") is not None]
 
 
-def _forwards(evidence: Evidence, name: str) -> list[Op]:
-    """Return the ops that the forward of a class called, in all calls."""
-    return [
-        op
-        for op in evidence.analysis.ops
-        if op.phase != "backward" and frame_in(evidence, op, name, "forward") is not None
-    ]
+def _forwards(evidence: Evidence, name: str, again: list[Op]) -> list[Op]:
+    """Return the ops of the forward that a recomputation repeats.
+
+    It is the forward of the recomputing class, or of another class of the program: a pair of
+    Functions may divide the work, one that runs forward, and one that recomputes.
+    """
+    nodes = evidence.analysis.graph.nodes
+    others = {class_name(evidence, nodes[n]) for n in evidence.analysis.custom_functions}
+    for other in (name, *sorted(others - {name})):
+        ops = [
+            op
+            for op in evidence.analysis.ops
+            if op.phase != "backward" and frame_in(evidence, op, other, "forward") is not None
+        ]
+        if len(_aligned(ops, again)) >= _LEAST:
+            return ops
+    return []
 
 
 def _aligned(first: list[Op], second: list[Op]) -> list[Pair]:

@@ -244,12 +244,13 @@ def frames(function, *linenos):
     ]
 
 
-def handmade(dtype):
-    """A custom Function whose backward runs mm and relu again."""
+def handmade(dtype, ran="Ckpt"):
+    """A custom Function whose backward runs mm and relu again, after its own or another forward."""
     again = {"phase": "backward", "node": 7}
     return run_rule(
         custom_recompute,
-        frames("Ckpt.forward", 2, 3),
+        frames(f"{ran}.forward", 2, 3),
+        node(8, f"{ran}Backward", nr=2),
         frames("Ckpt.backward", 6, 7),
         tensor(14, dtype=dtype),
         op("mm", (3,), inputs=(1, 2), stack_id=102),
@@ -269,5 +270,11 @@ def test_recomputation_in_another_dtype_is_reported():
     assert finding.title == ("Ckpt.backward runs the forward again, and computes in another dtype")
 
 
-def test_same_dtype_gives_no_finding():
-    assert handmade("float32") == []
+def test_recomputation_by_another_function_is_reported():
+    (finding,) = handmade("bfloat16", ran="Run")
+    assert lines(finding) == ("t.py:7", "t.py:3")
+
+
+@pytest.mark.parametrize("ran", ["Ckpt", "Run"])
+def test_same_dtype_gives_no_finding(ran):
+    assert handmade("float32", ran) == []
