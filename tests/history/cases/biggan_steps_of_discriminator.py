@@ -16,6 +16,7 @@ CASE = Case(
     kind="clearing",
     what="`D.optim.zero_grad()` is before the loop over the steps of the discriminator",
     paths=(FILE,),
+    also={FILE: (23, 56)},
     options={"keep_steps": 4},
 )
 

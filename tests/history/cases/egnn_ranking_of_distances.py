@@ -14,6 +14,7 @@ CASE = Case(
     kind="in-place",
     what="`ranking` is a view of `rel_dist`, and `masked_fill_` writes to both",
     paths=(FILE,),
+    also={FILE: (191, 204, 205)},
 )
 
 

@@ -14,6 +14,7 @@ CASE = Case(
     kind="in-place",
     what="`old_mean` is the tensor of the new mean, so the bias is not corrected for the change",
     paths=(FILE,),
+    also={FILE: (59,)},
 )
 
 

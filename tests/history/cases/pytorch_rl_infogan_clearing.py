@@ -16,6 +16,7 @@ CASE = Case(
     kind="clearing",
     what="no `gen_optim.zero_grad()` comes before the backward of the generator",
     paths=(FILE,),
+    also={FILE: (187, 189)},
     options={"keep_steps": 4},
 )
 

@@ -17,6 +17,7 @@ CASE = Case(
     kind="state",
     what="`_n_train_steps_total` stays 0, and the target network follows in every step",
     paths=(FILE,),
+    also={FILE: (73,)},
     steps=3,
     options={"keep_steps": 3},
 )

@@ -16,6 +16,7 @@ CASE = Case(
     kind="in-place",
     what="`seq` and `labels` are slices of one tensor, and `masked_fill_` writes to both",
     paths=(FILE,),
+    also={FILE: (320,)},
     within={FILE: ((310, 330),)},
 )
 

@@ -14,6 +14,7 @@ CASE = Case(
     kind="in-place",
     what="`pre_softmax_attn` is the tensor that `masked_fill_` overwrites",
     paths=(FILE,),
+    also={FILE: (442,)},
 )
 
 
