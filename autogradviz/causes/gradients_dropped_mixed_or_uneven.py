@@ -184,7 +184,11 @@ class _Lives:
             leaves = {leaf for leaf, _ in parts}
             share = graph.share(leaves)
             sums = len({part.backward_id for _, part in parts})
-            before = [s for s in self.steps if s.seq < parts[0][1].seq]
+            before = [
+                step
+                for step in self.steps
+                if step.seq < parts[0][1].seq and leaves & set(graph.updated_in(step))
+            ]
             stepped = analysis.location(before[-1].stack_id) if before else None
             yield Fact(
                 mechanism="mix",

@@ -65,8 +65,9 @@ class record:  # noqa: N801 - a verb, like torch.no_grad
         stacks: record the Python line of each event.
         keep_steps: keep only the last N training steps in memory. A step ends at
             ``optimizer.step()`` and includes every backward since the last one; without an
-            optimizer each backward is a step. ``trace.snapshot()`` returns the steps that are
-            kept, at any time.
+            optimizer each backward is a step. If several optimizers take turns, the last N
+            steps of each are kept, at most 4 N in all. ``trace.snapshot()`` returns the steps
+            that are kept, at any time.
         path: write the trace to this file during the recording, so that it survives a killed
             process; memory then does not hold all events. With ``keep_steps``, the last steps
             are written there once, with a warning: as soon as a loss is NaN or infinite, or when

@@ -30,6 +30,7 @@ from autogradviz.events import (
     NodeSeen,
     OlderSavesHeld,
     OpCalled,
+    OptimizerStepped,
     RecorderFailed,
     RecorderLimited,
     RecordingStarted,
@@ -38,6 +39,7 @@ from autogradviz.events import (
     TensorSeen,
 )
 from autogradviz.events.field_types import traits
+from autogradviz.recorder.retention.flight_recorder import MAX_TURNS
 
 
 def run(steps, **options):
@@ -59,6 +61,24 @@ def test_optimizer_step_ends_a_step():
     ends = [event.end_seq for event in trace.log.of(StepEnded)]
     names = [op.op for op in trace.log.of(OpCalled) if op.seq < ends[0]]
     assert names[-1].startswith("aten._foreach_add_") or names[-1] == "aten.add_.Tensor"
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_last_steps_of_each_optimizer_are_kept(turns):
+    large, small = torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)
+    optimizers = [torch.optim.SGD([leaf], lr=0.1) for leaf in (large, *[small] * turns)]
+    optimizers[2:] = [optimizers[1]] * (turns - 1)
+    with autogradviz.record(keep_steps=2) as trace:
+        for _ in range(12):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+                (large.sum() * small.sum()).backward()
+                optimizer.step()
+    shapes = trace.analysis.tensors
+    steps = [shapes[e.tensor_ids[0]].shape[0] for e in trace.log.of(OptimizerStepped)]
+    assert len(steps) <= 2 * MAX_TURNS
+    assert steps.count(3) >= 2
+    assert steps.count(2) >= 2
 
 
 def test_backward_ends_a_step_without_an_optimizer():

@@ -894,3 +894,31 @@ def test_recording_does_not_change_the_training(work, monkeypatch):
     parameters = [parameter for net in made for parameter in net.parameters()]
     assert all(map(torch.equal, plain, parameters))
     assert len(plain) == len(parameters)
+
+
+@pytest.mark.parametrize("forgotten", ["D", "G"])
+def test_one_of_two_optimizers_that_is_not_cleared_is_named(forgotten):
+    torch.manual_seed(0)
+    nets = {"D": nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)), "G": nn.Linear(3, 2)}
+    optimizers = {name: torch.optim.SGD(net.parameters(), 0.01) for name, net in nets.items()}
+    criterion = nn.BCEWithLogitsLoss()
+
+    def clear(name):
+        if name != forgotten:
+            optimizers[name].zero_grad()
+
+    with autogradviz.record(nn.ModuleDict(nets), keep_steps=3) as trace:
+        for _ in range(5):
+            fake = nets["G"](torch.randn(4, 3))
+            clear("D")
+            criterion(nets["D"](torch.randn(4, 2)), torch.ones(4, 1)).backward()
+            criterion(nets["D"](fake.detach()), torch.zeros(4, 1)).backward()
+            optimizers["D"].step()
+            clear("G")
+            criterion(nets["D"](fake), torch.ones(4, 1)).backward()
+            optimizers["G"].step()
+    finding = trace.diagnose()[0]
+    assert finding.slug == "gradients-not-cleared"
+    assert finding.culprit.text == f'optimizers["{forgotten}"].step()'
+    entry = next(each for each in trace.audit() if "earlier steps" in each.effect)
+    assert entry.location == finding.culprit

@@ -513,9 +513,8 @@ def _rarely_cleared(
             + ("the closure of this step" if closure else "backward")
             + " computed the next one, which was added to it:",
             computed,
-            "The next use was of the sum. It was so in "
-            + (f"all {count}" if count == times[count] else f"{count} of {times[count]}")
-            + " steps that follow another one.",
+            f"The next use was of the sum. It was so in {count} of {times[count]} steps that "
+            "follow another one.",
             "They are cleared here, which did not run between the two:" if elsewhere else "",
             elsewhere,
         ],

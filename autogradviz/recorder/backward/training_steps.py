@@ -70,6 +70,7 @@ class StepTable:
         self._is_optimized: bool | None = None
         self.count = 0
         self.optimizer_calls = 0  # calls of ``step`` of optimizers: a step may have several
+        self.ended_by = 0  # the ``id`` of the optimizer that ended the last step, 0 without one
         self.on_stepped: Callable[[Optimizer], None] | None = None
         """Called with each optimizer that has stepped."""
         self.listeners: list[Callable[[int], None]] = []
@@ -106,6 +107,7 @@ class StepTable:
         if self._in_backward:
             self._stepped_inside = True
         elif self._had_backward:
+            self.ended_by = id(optimizer)
             self._end()
 
     def _emit_stepped(self, optimizer: Optimizer) -> None:

@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 STEPS_BESIDE_FILE: Final = 3
 """Steps that stay in memory while all events go to a file."""
 
+MAX_TURNS: Final = 4
+"""Steps that stay in memory, as a multiple of those that are to be kept of each optimizer."""
+
 BATCH: Final = 8_192  # events after which a batch is written in the middle of a step
 SMALL_BATCH: Final = 4_096  # a smaller batch waits for more events, at most ``PATIENCE_S``
 PATIENCE_S: Final = 1.0
@@ -106,12 +109,13 @@ class FlightRecorder(RetentionPolicy):
         Args:
             session: of the recording.
             hook_points: of the recording.
-            steps: how many complete steps stay in memory, from 1.
+            steps: how many complete steps of each optimizer stay in memory, from 1.
             watch: checks the losses of each step, or None.
         """
         super().__init__(session, hook_points, BATCH)
         self.watch = watch
-        self._ends: deque[int] = deque(maxlen=steps + 1)
+        self._steps = steps
+        self._ends: deque[tuple[int, int]] = deque()  # of steps, each with what ended it
         self._written: Counter[type[Event]] = Counter()  # rows of each kind, from the oldest
         self._wrote_at = monotonic()
         self._write_took = 0.0  # seconds, of the last write
@@ -129,7 +133,7 @@ class FlightRecorder(RetentionPolicy):
 
     def _after_step(self, end_seq: int) -> None:
         """Write the step, and drop the oldest one."""
-        self._ends.append(end_seq)
+        self._ends.append((end_seq, self._hook_points.steps.ended_by))
         if self.stream is None:
             self._step_saves.step_ended(self._hook_points.saved_count)
             # Nodes that outlive their step are described in each step that uses them.
@@ -137,8 +141,7 @@ class FlightRecorder(RetentionPolicy):
         if self._wait_for_more():
             return
         self.write()
-        if len(self._ends) == self._ends.maxlen:
-            self._drop_before(self._ends[0])
+        self._drop_steps()
         if self.watch is not None:
             self.watch.check()
 
@@ -245,12 +248,25 @@ class FlightRecorder(RetentionPolicy):
 
     # --- dropping --------------------------------------------------------------------------
 
+    def _drop_steps(self) -> None:
+        """Drop the oldest steps that are too many.
+
+        If optimizers take turns, as those of a GAN do, the last steps of each of them stay.
+        """
+        found = Counter(optimizer for _, optimizer in self._ends)
+        oldest = None
+        while found[self._ends[0][1]] > self._steps or len(self._ends) > MAX_TURNS * self._steps:
+            oldest, optimizer = self._ends.popleft()
+            found[optimizer] -= 1
+        if oldest is not None:
+            self._drop_before(oldest)
+
     def _drop_before(self, seq: int) -> None:
         self._first_kept = seq
         self._drop_undecoded(seq)
         self._drop_rows(seq)
         if self.stream is None:
-            self._hook_points.describe_again(self._ends[-1] if self._ends else seq)
+            self._hook_points.describe_again(self._ends[-1][0] if self._ends else seq)
         if self._log.count(TensorSeen) > self._prune_at:
             self._prune(seq)
             self._prune_at = _GROWTH * self._log.count(TensorSeen) + _SLACK
