@@ -89,7 +89,7 @@ def _registered_in(evidence: Evidence) -> Callable[[int], bool]:
 def _is_registered(evidence: Evidence, leaf: int) -> bool:
     """Return whether the name of a leaf is that of a submodule, and not of an unknown owner."""
     names = evidence.analysis.parameters.get(leaf)
-    return bool(names) and not any("#" in name for name in names or ())
+    return bool(names) and not any("#" in name or "[" in name for name in names or ())
 
 
 def _made_at(evidence: Evidence, stack_id: int | None, leaf: int) -> SourceLocation | None:

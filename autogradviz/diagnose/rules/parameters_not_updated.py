@@ -233,7 +233,8 @@ def _hidden(evidence: Evidence, unused: list[_Unused]) -> _Hidden | None:
 def _outside(evidence: Evidence, first: _Unused, parent: str, creator: Op | None) -> _Hidden:
     """Return the statement that keeps the module of a parameter where no module registers it."""
     analysis = evidence.analysis
-    kind = first.name.removeprefix(f"{parent}.").partition(".")[0].partition("#")[0]
+    label = first.name.removeprefix(f"{parent}.").partition(".")[0]
+    kind = analysis.module_by_name[f"{parent}.{label}"].type_name
     owner = analysis.module_by_name[parent].type_name
     stack = analysis.user_stack(creator.stack_id) if creator is not None else ()
     inside = [place for place in stack if f".{place.function}.".rfind(f".{owner}.") >= 0]
