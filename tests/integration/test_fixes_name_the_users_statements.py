@@ -320,3 +320,120 @@ def test_a_fix_keeps_the_gradient_of_a_statement(step, fix):
 def test_a_fix_has_the_statement_that_is_to_leave_a_block_without_gradients():
     finding, _ = first_finding(without_grad_mode)
     assert finding.fix == "out = model(x)  # outside of the no_grad block"
+
+
+def with_two_losses(model, sgd):
+    fake = model(torch.rand(4, 2))
+    judge = torch.nn.Linear(1, 1)
+    judge_sgd = torch.optim.SGD(judge.parameters(), lr=0.1)
+    first = judge(fake).sum() + judge(torch.rand(4, 1)).sum()
+    first.backward()
+    judge_sgd.step()
+    judge(fake).sum().backward()
+    sgd.step()
+
+
+def logarithm_of_zero(model, sgd):
+    odds = model(torch.zeros(4, 2)) * 0
+    loss = torch.log(odds).sum()
+    loss.backward()
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, arrived):
+        return arrived * 0.5
+
+
+def backward_of_one_gradient(model, sgd):
+    Halved.apply(model(torch.rand(4, 2)), 0.5).sum().backward()
+
+
+class Ignored(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x * x).sum()
+
+    @staticmethod
+    def backward(ctx, arrived):
+        (x,) = ctx.saved_tensors
+        return 2 * x
+
+
+def backward_of_no_factor(model, sgd):
+    Ignored.apply(model(torch.rand(4, 2))).backward()
+
+
+def leaf_lost(model, sgd):
+    weight = torch.rand(2, requires_grad=True)
+    for _ in range(2):
+        weight.square().sum().backward()
+        weight = weight - 0.1 * weight.grad
+
+
+def hooks_of_a_loop(model, sgd):
+    for _ in range(4):
+        model.weight.register_hook(lambda grad: grad.clamp(-1, 1))
+        model(torch.rand(4, 2)).sum().backward()
+        sgd.step()
+        sgd.zero_grad()
+
+
+def penalty_without_graph(model, sgd):
+    x = torch.rand(4, 2, requires_grad=True)
+    score = model(x).square().sum()
+    slope = torch.autograd.grad(score, x, retain_graph=True)[0]
+    (score + slope.square().sum()).backward()
+    sgd.step()
+
+
+def written_between_runs(model, sgd):
+    x = torch.rand(4, 2)
+    y = checkpoint(model, x, use_reentrant=False)
+    x.mul_(2)
+    y.square().sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (
+            with_two_losses,
+            "first = judge(fake.detach()).sum() + judge(torch.rand(4, 1)).sum()\n"
+            "# this loss does not train what computed fake",
+        ),
+        (
+            logarithm_of_zero,
+            "loss = torch.log(odds.clamp_min(1e-08)).sum()  # or log_softmax, log1p, logsumexp",
+        ),
+        (
+            backward_of_one_gradient,
+            "return (arrived * 0.5, None)  # as many as forward has arguments, each of its shape",
+        ),
+        (backward_of_no_factor, "return arrived * (2 * x)"),
+        (leaf_lost, "with torch.no_grad():\n    weight -= 0.1 * weight.grad"),
+        (
+            hooks_of_a_loop,
+            "handle = model.weight.register_hook(lambda grad: grad.clamp(-1, 1))\n"
+            "...\nhandle.remove()  # or register it once",
+        ),
+        (
+            penalty_without_graph,
+            "slope = torch.autograd.grad(score, x, retain_graph=True, create_graph=True)[0]\n"
+            "# or detach() the term, if it is meant as a constant",
+        ),
+        (written_between_runs, "x = x.mul(2)  # write to a new tensor, or after backward()"),
+    ],
+)
+def test_a_fix_is_the_changed_statement(step, fix):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    with contextlib.suppress(RuntimeError, TypeError), autogradviz.record(model) as trace:
+        step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert fix in [finding.fix for finding in trace.diagnose()]

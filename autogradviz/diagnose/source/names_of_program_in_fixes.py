@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source.source_index import last_name
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, SourceLocation
 
-_OPTIMIZER: Final = re.compile(r"(?<![\w.])optimizer(?=\.(?:step|zero_grad)\b|\))")
+_OPTIMIZER: Final = re.compile(r"(?<![\w.])optimizer(?=\.(?:step|zero_grad)\b|\)| = )")
 _SCALER: Final = re.compile(r"(?<![\w.])scaler(?=\.(?:step|scale|unscale_|update)\b)")
+_MODEL: Final = re.compile(r"(?<![\w.])model(?=\.parameters\(\))")
 _LOSS: Final = re.compile(r"(?<![\w.])loss(?=\.backward\b|\)\.backward\b)")
 """The names that fixes of rules use."""
 _CLIP: Final = "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
@@ -54,7 +56,19 @@ class NamesOfProgram:
             fix = self._named(_OPTIMIZER, _scaled_optimizers, fix, places)
             fix = self._named(_SCALER, _scalers, fix, places)
         fix = self._named(_OPTIMIZER, _optimizers, fix, places)
+        if _MODEL.search(fix) is not None and self._model is not None:
+            fix = _MODEL.sub(self._model, fix)
         return self._named(_LOSS, _losses, fix, places)
+
+    @cached_property
+    def _model(self) -> str | None:
+        """The variable of the only model that was called, None if there are several."""
+        modules = self._analysis.modules.values()
+        roots = {each.name for each in modules if each.parent_module_id is None}
+        known = {each.name for each in modules if each.name == each.type_name}
+        trained = {name.partition(".")[0] for names in self._analysis.parameters.values()
+                   for name in names} & roots  # fmt: skip
+        return trained.pop() if len(trained) == 1 and not trained & known else None
 
     def _named(
         self,

@@ -10,11 +10,11 @@ import ast
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.source.source_index import last_name
+from autogradviz.diagnose.source.source_index import functions, last_name
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import statements_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import SourceLocation
 
@@ -63,7 +63,7 @@ def with_operand_changed(
     operands = _operands(call)
     if not 0 <= position < len(operands):
         return None
-    _replace(statement, lambda node: node is operands[position], change)
+    _replace(statement, [operands[position]], change)
     return ast.unparse(statement)
 
 
@@ -81,11 +81,14 @@ def with_variable_changed(location: SourceLocation | None, name: str, change: st
     for statement in simple_statements(location):
         before = ast.unparse(statement)
 
-        def is_read(node: ast.expr) -> bool:
-            context = getattr(node, "ctx", None)
-            return isinstance(context, ast.Load) and ast.unparse(node) == name
-
-        _replace(statement, is_read, change)
+        reads = [
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, (ast.Name, ast.Attribute))
+            and isinstance(node.ctx, ast.Load)
+            and ast.unparse(node) == name
+        ]
+        _replace(statement, reads, change)
         if ast.unparse(statement) != before:
             return ast.unparse(statement)
     return None
@@ -153,12 +156,12 @@ def _takes_all(call: ast.Call) -> bool:
     return _is_loss(last_name(call.func)) or len(call.args) >= _LOSS_ARGUMENTS
 
 
-def _replace(statement: ast.stmt, chosen: Callable[[ast.expr], bool], change: str) -> None:
+def _replace(statement: ast.stmt, chosen: Sequence[ast.expr], change: str) -> None:
     """Replace some expressions of a statement by a text with "{}" in their places."""
 
     class Replacer(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST:
-            if not isinstance(node, ast.expr) or not chosen(node):
+            if not any(node is each for each in chosen):
                 return self.generic_visit(node)
             made = ast.parse(change.replace("{}", "OPERAND"), mode="eval").body
             holder = ast.Expression(made)
@@ -204,6 +207,97 @@ def with_call_renamed(location: SourceLocation | None, name: str, new: str) -> s
             else:
                 function.attr = new
             return ast.unparse(statement)
+    return None
+
+
+_KEPT_AWAY: Final = {
+    "log": (0, "{}.clamp_min(1e-8)", "  # or log_softmax, log1p, logsumexp"),
+    "div": (1, "({} + 1e-8)", ""),
+    "reciprocal": (0, "({} + 1e-8)", ""),
+    "sqrt": (0, "({} + 1e-8)", "  # its derivative at 0 is infinite"),
+}
+"""By operator: the number of an operand, how it is changed, and what may be used instead."""
+
+
+def with_operand_kept_away(location: SourceLocation | None, op: str) -> str | None:
+    """Return a line's statement whose operand is where the derivative of an operator is finite."""
+    if op not in _KEPT_AWAY:
+        return None
+    position, change, others = _KEPT_AWAY[op]
+    changed = with_operand_changed(location, op, position, change)
+    return None if changed is None else f"{changed}{others}"
+
+
+def with_value_changed(location: SourceLocation | None, change: str) -> str | None:
+    """Return a line's statement whose value is changed: what it assigns, returns or only calls.
+
+    Args:
+        location: the line.
+        change: as of ``with_operand_changed``.
+
+    Returns:
+        None for other statements.
+    """
+    for statement in simple_statements(location):
+        value = getattr(statement, "value", None)
+        kinds = (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)
+        if isinstance(statement, kinds) and isinstance(value, ast.expr):
+            _replace(statement, [value], change)
+            return ast.unparse(statement)
+    return None
+
+
+def with_number_changed(location: SourceLocation | None, old: float, new: int) -> str | None:
+    """Return a line's statement with another number in the place of one that it has once."""
+    for statement in simple_statements(location):
+        found = [
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Constant)
+            and type(node.value) in {int, float}
+            and node.value == old
+        ]
+        if len(found) == 1:
+            found[0].value = new
+            return ast.unparse(statement)
+    return None
+
+
+def with_result_named(location: SourceLocation | None, name: str) -> str | None:
+    """Return a line's call with its result assigned to a variable; None for other statements."""
+    for statement in simple_statements(location):
+        if isinstance(statement, ast.Expr):
+            return f"{name} = {ast.unparse(statement)}"
+    return None
+
+
+def multiplied_by_gradient(location: SourceLocation) -> str | None:
+    """Return the statement of a backward that returns gradients, each times what it gets."""
+    definitions = dict(functions(location.filename))
+    owner = definitions.get(location.function)
+    arguments = owner.args.args if isinstance(owner, ast.FunctionDef) else []
+    for statement in simple_statements(location):
+        if not isinstance(statement, ast.Return) or len(arguments) != _OF_BACKWARD:
+            continue
+        value, name = statement.value, arguments[-1].arg
+        parts = value.elts if isinstance(value, ast.Tuple) else [value]
+        gradients = [each for each in parts if each and not isinstance(each, ast.Constant)]
+        _replace(statement, gradients, f"{name} * ({{}})")
+        return ast.unparse(statement)
+    return None
+
+
+_OF_BACKWARD: Final = 2  # arguments: ctx, and the gradient of the only result
+
+
+def updated_in_place(location: SourceLocation | None) -> str | None:
+    """Return ``weight -= rate * weight.grad`` for ``weight = weight - rate * weight.grad``."""
+    for statement in simple_statements(location):
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
+            continue
+        target, value = statement.targets[0], statement.value
+        if isinstance(target, ast.Name) and ast.unparse(value.left) == target.id:
+            return ast.unparse(ast.AugAssign(target, value.op, value.right))
     return None
 
 
