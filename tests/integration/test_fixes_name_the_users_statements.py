@@ -437,3 +437,47 @@ def test_a_fix_is_the_changed_statement(step, fix):
     with contextlib.suppress(RuntimeError, TypeError), autogradviz.record(model) as trace:
         step(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert fix in [finding.fix for finding in trace.diagnose()]
+
+
+def chain_of_writes(model, sgd):
+    model(torch.rand(4, 2)).sigmoid_().mul_(2).sum().backward()
+
+
+def test_a_chain_of_writes_is_rewritten_as_one_statement():
+    finding, _ = first_finding(chain_of_writes)
+    assert finding.fix == "model(torch.rand(4, 2)).sigmoid().mul(2).sum().backward()"
+
+
+class Narrow(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.last = torch.nn.Linear(5, 2, bias=False)
+
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+def wrong_features(model, sgd):
+    Narrow()(torch.rand(4, 3)).sum().backward()
+
+
+def wrong_dtype(model, sgd):
+    features = torch.from_numpy(torch.rand(4, 2).double().numpy())
+    model(features).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (wrong_features, "self.last = torch.nn.Linear(4, 2, bias=False)  # it gets 4 features"),
+        (
+            wrong_dtype,
+            "features = torch.from_numpy(torch.rand(4, 2).double().numpy()).to(torch.float32)",
+        ),
+    ],
+)
+def test_the_fix_of_a_refused_product_gives_its_operands_one_dtype_and_shape(step, fix):
+    with contextlib.suppress(RuntimeError), autogradviz.record() as trace:
+        step(torch.nn.Linear(2, 1), None)
+    assert trace.diagnose()[0].fix == fix
