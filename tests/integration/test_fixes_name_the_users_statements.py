@@ -467,14 +467,18 @@ def wrong_dtype(model, sgd):
     model(features).sum().backward()
 
 
+def of_numpy(model, sgd):
+    array = torch.rand(4, 2).double().numpy()
+    features = torch.from_numpy(array)
+    model(features).sum().backward()
+
+
 @pytest.mark.parametrize(
     ("step", "fix"),
     [
         (wrong_features, "self.last = torch.nn.Linear(4, 2, bias=False)  # it gets 4 features"),
-        (
-            wrong_dtype,
-            "features = torch.from_numpy(torch.rand(4, 2).double().numpy()).to(torch.float32)",
-        ),
+        (wrong_dtype, "features = torch.from_numpy(torch.rand(4, 2).numpy())"),
+        (of_numpy, "features = torch.from_numpy(array).to(torch.float32)"),
     ],
 )
 def test_the_fix_of_a_refused_product_gives_its_operands_one_dtype_and_shape(step, fix):

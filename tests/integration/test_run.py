@@ -397,7 +397,7 @@ def test_program_without_operators_writes_no_trace(tmp_path, run):
     assert [path.name for path in tmp_path.iterdir()] == ["imports.py"]
 
 
-def test_script_that_imports_relatively_is_told_how_to_run(tmp_path, run):
+def test_script_that_imports_relatively_gets_the_command_that_runs_it(tmp_path, run):
     folder = tmp_path / "package"
     folder.mkdir()
     (folder / "__init__.py").touch()
