@@ -21,7 +21,7 @@ from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.places_of_facts import with_cell_names
 from autogradviz.diagnose.rule import all_rules
-from autogradviz.diagnose.source.names_of_optimizer_and_loss import NamesOfOptimizerAndLoss
+from autogradviz.diagnose.source.names_of_program_in_fixes import NamesOfProgram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
         ):
             facts[at] = fact
         chosen = _one_of_a_kind(facts, chosen)
-    names = NamesOfOptimizerAndLoss(analysis)
+    names = NamesOfProgram(analysis)
     facts = [_in_names_of_program(fact, names) for fact in facts]
     if analysis.cells:
         facts = [with_cell_names(fact, analysis.cells) for fact in facts]
@@ -112,8 +112,8 @@ def _caught(analysis: Analysis, known: Sequence[Fact]) -> Iterator[Fact]:
             )
 
 
-def _in_names_of_program(fact: Fact, names: NamesOfOptimizerAndLoss) -> Fact:
-    """Return a fact whose fix has the program's names of its optimizer and its loss."""
+def _in_names_of_program(fact: Fact, names: NamesOfProgram) -> Fact:
+    """Return a fact whose fix has the program's names."""
     fix = names.in_fix(fact.fix, (fact.culprit, fact.victim, *fact.others))
     return fact if fix == fact.fix else replace(fact, fix=fix)
 

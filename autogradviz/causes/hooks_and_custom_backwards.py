@@ -9,6 +9,7 @@ from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.evidence.custom_functions import backward_line
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source.operands_changed_as_fixes import multiplied_by_gradient
 from autogradviz.events import NO_ID, GradientFactsChecked
 from autogradviz.support.source_lines_and_libraries import is_installed
 
@@ -183,5 +184,5 @@ def _ignored(
         share=share,
         events=tuple(graph.runs_of_node[each][0][0] for each in nodes),
         nodes=tuple(nodes),
-        fix="# multiply each returned gradient by grad_output",
+        fix=multiplied_by_gradient(place) or "# multiply each returned gradient by grad_output",
     )

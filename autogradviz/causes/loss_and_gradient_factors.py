@@ -24,6 +24,7 @@ from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import join_names
 from autogradviz.diagnose.source.assignments import divided_number, line_that_gives_operand
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_number_changed
 from autogradviz.events import CollectiveCalled, LossDivisorRead
 
 if TYPE_CHECKING:
@@ -515,7 +516,8 @@ class _Scales:
             parameters=tuple(sorted(leaves)),
             share=share,
             others=(place,) if stepped is not None else (),
-            fix="# divide by the number of backwards before each step"
+            fix=with_number_changed(place, divisor, usual)
+            or "# divide by the number of backwards before each step"
             if stepped is None
             else f"# step once for {divisor:g} backwards, or do not divide",
         )

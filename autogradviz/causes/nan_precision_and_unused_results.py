@@ -17,6 +17,7 @@ from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import describe_tensor
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_operand_kept_away
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import assigned
 from autogradviz.events import LossRead, NormRead
 from autogradviz.support.dtype_precision import SIGNIFICAND_BITS
@@ -153,7 +154,8 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             confidence="hint",
             parameters=tuple(sorted(bad)),
             events=tuple(graph.op_seqs[i] for i in found[:2]),
-            fix="# keep the argument away from the singular point, for example by clamp_min",
+            fix=with_operand_kept_away(place, name)
+            or "# keep the argument away from the singular point, for example by clamp_min",
         )
 
 

@@ -13,6 +13,7 @@ from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import leaves
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import describe_tensor, join_names
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_value_changed
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
 from autogradviz.events import NO_ID
 
@@ -89,7 +90,7 @@ def _registered_in(evidence: Evidence) -> Callable[[int], bool]:
 def _is_registered(evidence: Evidence, leaf: int) -> bool:
     """Return whether the name of a leaf is that of a submodule, and not of an unknown owner."""
     names = evidence.analysis.parameters.get(leaf)
-    return bool(names) and not any("#" in name for name in names or ())
+    return bool(names) and not any("#" in name or "[" in name for name in names or ())
 
 
 def _made_at(evidence: Evidence, stack_id: int | None, leaf: int) -> SourceLocation | None:
@@ -158,7 +159,11 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             share=share,
             events=(graph.op_seqs[reads[0]],),
             slug="tensor-not-registered",
-            fix="self.weight = torch.nn.Parameter(...)  # or register_buffer, if it is a constant",
+            fix=(
+                with_value_changed(place, "torch.nn.Parameter({})")
+                or "self.weight = torch.nn.Parameter(...)"
+            )
+            + "  # or register_buffer, if it is a constant",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -11,6 +12,11 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import format_shape, percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source.operands_changed_as_fixes import (
+    expression_of,
+    operand,
+    with_operand_changed,
+)
 from autogradviz.events import NO_ID
 
 if TYPE_CHECKING:
@@ -100,7 +106,7 @@ def _mismatched(graph: CausalGraph) -> Iterator[Fact]:
         elif _is_stretched(graph, index):
             stretched[_line_of_larger(graph, index) or stack[0]].append(index)
     for place, ops in pairs.items():
-        yield _fact(graph, place, ops, _pairs)
+        yield _fact(graph, place, ops, partial(_pairs, place))
     for place, ops in stretched.items():
         yield _fact(graph, place, ops, _broadcast)
 
@@ -230,15 +236,16 @@ def _is_reduced(graph: CausalGraph, index: int, number: int) -> bool:
     return False
 
 
-def _pairs(graph: CausalGraph, ops: list[int]) -> _Words:
-    first, second = (format_shape(each) for each in _operands(graph, ops[0])[:_OPERANDS])
-    does = "compares" if graph.op_names[ops[0]] in _COMPARING else "combines"
+def _pairs(place: SourceLocation, graph: CausalGraph, ops: list[int]) -> _Words:
+    name, shapes = graph.op_names[ops[0]], _operands(graph, ops[0])[:_OPERANDS]
+    first, second = map(format_shape, shapes)
+    does = "compares" if name in _COMPARING else "combines"
     in_backward = graph.phases[ops[0]] == "backward"
     return _Words(
         slug="loss-broadcast",
         mechanism="change",
-        effect=f"{graph.op_names[ops[0]]} of shapes {first} and {second} {does} each element "
-        f"with every element of the other, {plural(len(ops), 'time')}",
+        effect=f"{expression_of(place, name) or name}, of shapes {first} and {second}, {does} each "
+        f"element with every element of the other, {plural(len(ops), 'time')}",
         situation="loss of all pairs",
         before=f"This line {does} tensors of the same number of elements and different shapes:",
         after="Both are broadcast to all pairs, and so is the gradient that it computes."
@@ -248,8 +255,18 @@ def _pairs(graph: CausalGraph, ops: list[int]) -> _Words:
         if does == "compares"
         else "Both are broadcast to all pairs, and the loss is the mean or sum of them: each "
         "sample gets the weights of all samples.",
-        fix="# give both the same shape: prediction.squeeze(-1), or target.view_as(prediction)",
+        fix=_of_one_shape(place, name, shapes)
+        or "# give both the same shape: prediction.squeeze(-1), or target.view_as(prediction)",
     )
+
+
+def _of_one_shape(place: SourceLocation, name: str, shapes: list[tuple[int, ...]]) -> str | None:
+    """Return the statement that compares two tensors, with both in the shape of one of them."""
+    for position, (own, other) in enumerate((shapes, shapes[::-1])):
+        if own == (*other, 1):
+            return with_operand_changed(place, name, position, "{}.squeeze(-1)")
+    first = operand(place, name, 0)
+    return first and with_operand_changed(place, name, 1, f"{{}}.reshape_as({first})")
 
 
 # --- noise of fewer dimensions than what it changes ---------------------------------------------
@@ -318,7 +335,7 @@ def _trained_advantages(graph: CausalGraph) -> Iterator[Fact]:
     of a critic, which now learns to make the product small.
     """
     regressed: set[int] | None = None
-    found: dict[SourceLocation, tuple[int, set[int]]] = {}
+    found: dict[SourceLocation, tuple[int, set[int], int]] = {}
     for index in graph.slice_ops:
         edges = graph.next_nodes.get(graph.node_of_op.get(index, NO_ID), ())
         if graph.op_names[index] != "mul" or len(edges) != _OPERANDS or NO_ID in edges:
@@ -332,8 +349,8 @@ def _trained_advantages(graph: CausalGraph) -> Iterator[Fact]:
                 regressed = _of_errors(graph)
             place = next(iter(graph.analysis.user_stack(graph.stacks[index])), None)
             if place is not None and (alone := (weights - own) & regressed):
-                found.setdefault(place, (index, set()))[1].update(alone)
-    for place, (index, leaves) in found.items():
+                found.setdefault(place, (index, set(), position))[1].update(alone)
+    for place, (index, leaves, position) in found.items():
         share = graph.share(leaves)
         yield Fact(
             slug="loss-target-trained",
@@ -352,7 +369,8 @@ def _trained_advantages(graph: CausalGraph) -> Iterator[Fact]:
             parameters=tuple(sorted(leaves)),
             share=share,
             events=(graph.op_seqs[index],),
-            fix="loss = -(log_prob * advantage.detach()).mean()",
+            fix=with_operand_changed(place, "mul", 1 - position, "{}.detach()")
+            or "loss = -(log_prob * advantage.detach()).mean()",
         )
 
 
@@ -428,7 +446,8 @@ def _trained_targets(graph: CausalGraph) -> Iterator[Fact]:
             parameters=tuple(sorted(leaves)),
             share=share,
             events=(graph.op_seqs[index],),
-            fix="# target.detach(), if only the prediction is to be trained",
+            fix=with_operand_changed(place, graph.op_names[index], 1, "{}.detach()")
+            or "# target.detach(), if only the prediction is to be trained",
         )
 
 

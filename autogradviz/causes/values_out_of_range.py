@@ -10,6 +10,8 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.fact import Fact
+from autogradviz.diagnose.source.names_of_program_in_fixes import module_in_code
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_call_renamed, without_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.causes.ranges_implied_by_ops import PAIR, Ranges, ranges_of
 
+_NORMALIZING_MODULES: Final = frozenset({"Softmax", "Sigmoid"})
 _NARROW: Final = 1.0  # logits that differ by no more give similar probabilities to all classes
 
 
@@ -124,12 +127,28 @@ def _of_loss(
     made = next(iter(graph.analysis.user_stack(graph.stacks[maker])), None)
     at = made if made != place else None
     if name in _OF_LOGARITHMS:
-        return (None, _of_logarithms(name, low, high, at)) if low >= 0 else None
+        return (None, _of_logarithms(name, low, high, at, place)) if low >= 0 else None
     limits = _limits(graph, ranges, index, low, high)
-    return (at, _of_logits(limits, low, high, place if at else None)) if limits else None
+    if not limits:
+        return None
+    fix = _without_normalizing(graph, maker, made)
+    return at, _of_logits(limits, low, high, place if at else None, fix)
 
 
-def _of_logarithms(name: str, low: float, high: float, at: SourceLocation | None) -> _Words:
+def _without_normalizing(graph: CausalGraph, maker: int, made: SourceLocation | None) -> str | None:
+    """Return a statement that computes the values before softmax or sigmoid."""
+    analysis = graph.analysis
+    op = analysis.op_at(graph.op_seqs[maker])
+    module = None if op is None else analysis.module_by_name.get(op.module)
+    if module is not None and module.type_name in _NORMALIZING_MODULES:
+        name = module_in_code(analysis, module.name)
+        return f"{name} = torch.nn.Identity()  # in place of {module.type_name}"
+    return without_call(made, "softmax", "sigmoid")
+
+
+def _of_logarithms(
+    name: str, low: float, high: float, at: SourceLocation | None, loss: SourceLocation
+) -> _Words:
     called = "kl_div" if name == "sub" else "nll_loss"
     return _Words(
         slug="loss-of-probabilities",
@@ -141,12 +160,15 @@ def _of_logarithms(name: str, low: float, high: float, at: SourceLocation | None
             f"By the op that made them, {_range(low, high)}: its gradient is that of a linear "
             "function.",
         ),
-        fix="# give it log_softmax() instead of softmax(), or the logarithm",
+        fix=with_call_renamed(at or loss, "softmax", "log_softmax")
+        or "# give it log_softmax() instead of softmax(), or the logarithm",
         other=at,
     )
 
 
-def _of_logits(limits: str, low: float, high: float, loss: SourceLocation | None) -> _Words:
+def _of_logits(
+    limits: str, low: float, high: float, loss: SourceLocation | None, fix: str | None
+) -> _Words:
     return _Words(
         slug="loss-of-probabilities",
         situation="loss of probabilities",
@@ -158,7 +180,7 @@ def _of_logits(limits: str, low: float, high: float, loss: SourceLocation | None
             f"By the op that made them, {_range(low, high)}. The loss applies softmax or sigmoid "
             f"itself, so that they are {limits}.",
         ),
-        fix="# give the loss the values from before softmax() or sigmoid()",
+        fix=fix or "# give the loss the values from before softmax() or sigmoid()",
         other=loss,
     )
 

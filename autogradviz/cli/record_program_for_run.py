@@ -12,7 +12,7 @@ from autogradviz.cli.call_after_import import ImportHook
 from autogradviz.cli.output_files import TraceFile
 from autogradviz.cli.progress import Progress, count_calls
 from autogradviz.cli.run_as_main import has_started
-from autogradviz.cli.script_function_argument import describe_missing_package
+from autogradviz.cli.script_function_argument import describe_missing_package, module_of_script
 from autogradviz.cli.traceback_of_program import outermost_frame
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
@@ -181,6 +181,10 @@ class ProgramRecording(OpenEndedRecording):
             return
         if isinstance(error, ModuleNotFoundError):
             self._messages.append(describe_missing_package(self._name, error))
+        if isinstance(error, ImportError) and (module := module_of_script(self._name, error)):
+            self._messages.append(
+                f"{self._name} is a part of a package; run it as: autogradviz run -m {module}"
+            )
         if self.trace is None and self._has_failed:
             return
         if self.trace is None:
@@ -213,7 +217,8 @@ class ProgramRecording(OpenEndedRecording):
         # A note on the exception shows the first one, from Python 3.11 on.
         others = found if raised is None or sys.version_info < (3, 11) else found[1:]
         always = self._arguments.all or self._arguments.output is not None
-        writes = always or failed or bool(found) or not _is_empty(trace)
+        ended_early = isinstance(error, (SystemExit, ImportError)) and _is_empty(trace)
+        writes = always or (failed and not ended_early) or bool(found) or not _is_empty(trace)
         label = "also found" if raised else "found"
         if self._rank is not None and self._rank_report is not None:
             self._exchange(self._rank, self._rank_report, others, label, writes=writes)
@@ -223,7 +228,7 @@ class ProgramRecording(OpenEndedRecording):
             texts = as_text(render_findings(in_file))
             self._messages.append(f"found in {self._file}\n{texts}")
         is_printed = (is_first or failed) and (failed or bool(found) or not is_quiet)
-        if is_printed:
+        if is_printed and (writes or not ended_early):
             part = _steps_of(trace) if went_on and trace is written else None
             self._messages.append(self._result(trace, found, part))
         if writes:

@@ -29,7 +29,10 @@ def split_step(argument: str) -> tuple[str, str]:
     """
     script, colon, name = argument.rpartition(":")
     if not colon:
-        message = f"{name} names no function; write {name}:FUNCTION"
+        message = (
+            f"{name} names no function; write {name}:FUNCTION, with the name of a function that "
+            "runs one step and returns its loss"
+        )
         raise ProgramNotFoundError(message)
     if not Path(script).is_file():
         message = f"no script {script!r}; write SCRIPT.py:FUNCTION"
@@ -62,6 +65,20 @@ def run_script(script: str) -> dict[str, Any]:
             place = place.tb_next
         traceback.print_exception(error.with_traceback(place))
         raise SystemExit(FAILED) from None
+
+
+def module_of_script(script: str, error: ImportError) -> str:
+    """Return "package.train" for a script that failed because it imports relatively, else ""."""
+    if "attempted relative import" not in str(error) or not script.endswith(".py"):
+        path = Path(script)
+        is_package = "attempted relative import" in str(error) and path.is_dir()
+        return path.name if is_package else ""
+    path = Path(script)
+    parts = [path.stem]
+    while (path.parent / "__init__.py").is_file() and path.parent.name:
+        path = path.parent
+        parts.insert(0, path.name)
+    return ".".join(parts) if len(parts) > 1 else ""
 
 
 def describe_missing_package(script: str, error: ModuleNotFoundError) -> str:

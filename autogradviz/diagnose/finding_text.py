@@ -87,8 +87,9 @@ def describe_op(op: Op | None) -> str:
 
 
 def in_module(module: str) -> str:
-    """Return " in h.0.attn", or "" for the model itself."""
-    return f" in {module}" if module else ""
+    """Return " in h.0.attn", " in module 1" for a name of numbers, or "" for the model itself."""
+    is_number = module[:1].isdigit()
+    return f" in {'module ' if is_number else ''}{module}" if module else ""
 
 
 def describe_region(region: Region) -> str:

@@ -319,6 +319,8 @@ def check_head(path: Path, content: bytes) -> None:
         if not metadata and content.startswith(b"\xff" * 4):
             what += ", or its beginning is damaged"
         message = f"{path} {what}. Traces are written by trace.save()."
+        if path.suffix == ".py":
+            message += f" To record a program: autogradviz run {path}"
         raise NotATraceError(message)
     version = metadata.get(b"format_version", b"")
     if version != str(FORMAT_VERSION).encode():

@@ -15,7 +15,11 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from autogradviz.events import ModuleSeen, ParameterSeen
-from autogradviz.recorder.names_in_program import is_named_by_class, name_in_program
+from autogradviz.recorder.names_in_program import (
+    is_named_by_class,
+    name_in_containers,
+    name_in_program,
+)
 from autogradviz.recorder.torch_internals.checkpoint_frames_and_module_calls import (
     let_calls_pass,
     wrap_module_call,
@@ -191,11 +195,19 @@ class ModuleTable:
         name, parent = type(module).__name__, None
         if state.modules:  # a child that was created or attached after its root was walked
             parent = state.modules[-1]
-            name = f"{self._names[parent]}.{name}"
+            name = f"{self._names[parent]}.{self._attribute(parent, module) or name}"
         elif not is_named_by_class(module) or name in self._taken:
             name = name_in_program(module) or name
         self.add_root(module, self._unique(name), parent)
         return self.find(module)
+
+    def _attribute(self, parent: int, module: torch.nn.Module) -> str:
+        """Return "layers[1]" for a module in a plain list of another one, "" if it is in none."""
+        live = (
+            reference() for reference, number in self._known.copy().values() if number == parent
+        )
+        owner = next(live, None)
+        return "" if owner is None else name_in_containers(vars(owner), module)
 
     def _unique(self, name: str) -> str:
         """Return a name that no other root has: "Net", "Net#2", ...."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _MODULE_CALL: Final = "_wrapped_call_impl"
 _CONTAINERS: Final = "torch.nn.modules."
+_PLAIN: Final = frozenset({list, tuple, dict})
+_DEPTH: Final = 2  # containers inside each other
+_MOST_ITEMS: Final = 1000
 
 
 def is_named_by_class(module: torch.nn.Module) -> bool:
@@ -36,8 +39,8 @@ def is_named_by_class(module: torch.nn.Module) -> bool:
 def name_in_program(module: torch.nn.Module) -> str:
     """Return the name of a module in the program that calls it now; "" if it has none.
 
-    That is a global variable of a file whose code runs, or else the expression that is called:
-    "net" of ``self.net(x)``.
+    That is a global variable of a file whose code runs, or a part of one, as "nets[0]", or else the
+    expression that is called: "net" of ``self.net(x)``.
     """
     called, direct = "", True
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
@@ -63,6 +66,35 @@ def _global_name(frame: FrameType, value: object) -> str:
     for name, own in list(dict.items(frame.f_globals)):
         if own is value and type(name) is str and not name.startswith("_"):
             return name
+    return name_in_containers(frame.f_globals, value)
+
+
+def name_in_containers(namespace: dict[str, Any], value: object) -> str:
+    """Return "layers[1]" for an object in a plain container of a namespace, "" if it is in none.
+
+    The brackets say that the container is no module. Lists, tuples and dicts are read, and no code
+    of the program runs.
+    """
+    for name, own in list(dict.items(namespace)):
+        if type(own) in _PLAIN and type(name) is str and not name.startswith("_"):
+            path = _path_in(own, value, _DEPTH)
+            if path:
+                return f"{name}{path}"
+    return ""
+
+
+def _path_in(container: Any, value: object, depth: int) -> str:
+    """Return "[1]", or "[1][0]" in a container inside, "" if it is not there."""
+    if len(container) > _MOST_ITEMS:
+        return ""
+    items = list(container.items() if type(container) is dict else enumerate(container))
+    for key, each in items:
+        if type(key) is not int and (type(key) is not str or not key.isidentifier()):
+            continue
+        if each is value:
+            return f"[{key!r}]"
+        if depth > 1 and type(each) in _PLAIN and (inner := _path_in(each, value, depth - 1)):
+            return f"[{key!r}]{inner}"
     return ""
 
 

@@ -11,6 +11,7 @@ from autogradviz import event_log
 from autogradviz.errors import AutogradvizError, RecordingStateError
 from autogradviz.event_log.log import LogSource
 from autogradviz.recording.interruption_watch import InterruptionWatch, LastStepsFile
+from autogradviz.recording.tracebacks_without_own_frames import remove_recorder_frames
 from autogradviz.support.defer_and_redeliver_signals import uninterrupted
 from autogradviz.support.locks_gc_and_stderr import print_line
 from autogradviz.support.rank_and_trace_paths import current_rank, is_folder_path, trace_path
@@ -170,6 +171,8 @@ class Recording:
             self._explain(recorder, error)
         finally:
             self._release(error)
+            if error is not None:
+                remove_recorder_frames(error)
         return recorder.failures
 
     def _release(self, error: BaseException | None) -> None:

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 
@@ -143,3 +144,344 @@ def uses_inference_tensor(model, _):
 def test_the_fix_of_an_exception_is_a_changed_statement(step, fix):
     finding, _ = first_finding(step)
     assert finding.fix == fix
+
+
+def clipped_before_unscale(model, sgd):
+    amp = torch.amp.GradScaler("cpu")
+    for _ in range(3):
+        sgd.zero_grad()
+        amp.scale(model(torch.ones(1, 2)).sum()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=2.0)
+        amp.step(sgd)
+        amp.update()
+
+
+def test_a_fix_has_the_names_of_the_scaler_and_the_call_that_clips():
+    finding, _ = first_finding(clipped_before_unscale)
+    assert finding.fix == (
+        "amp.unscale_(sgd)\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=2.0)\n"
+        "amp.step(sgd)"
+    )
+
+
+def difference_of_pairs(model, sgd):
+    out, labels = model(torch.rand(4, 2)), torch.rand(4)
+    mse = ((out - labels) ** 2).mean()
+    mse.backward()
+    sgd.step()
+
+
+def loss_module_of_pairs(model, sgd):
+    criterion, labels = torch.nn.MSELoss(), torch.rand(4)
+    mse = criterion(model(torch.rand(4, 2)), labels)
+    mse.backward()
+    sgd.step()
+
+
+def row_and_column(model, sgd):
+    out, labels = model(torch.rand(4, 2)), torch.rand(1, 1, 4)
+    mse = torch.nn.functional.l1_loss(out, labels)
+    mse.backward()
+    sgd.step()
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (difference_of_pairs, "mse = ((out.squeeze(-1) - labels) ** 2).mean()"),
+        (loss_module_of_pairs, "mse = criterion(model(torch.rand(4, 2)).squeeze(-1), labels)"),
+        (row_and_column, "mse = torch.nn.functional.l1_loss(out, labels.reshape_as(out))"),
+    ],
+)
+def test_a_fix_gives_the_tensors_of_a_loss_one_shape(step, fix):
+    finding, _ = first_finding(step)
+    assert (finding.slug, finding.fix) == ("loss-broadcast", fix)
+
+
+def target_with_graph(model, sgd):
+    states = torch.rand(4, 2)
+    now, later = model(states), model(states + 1)
+    td = torch.nn.functional.mse_loss(now, 1 + 0.9 * later)
+    td.backward()
+    sgd.step()
+
+
+def test_a_fix_detaches_the_target_of_a_loss():
+    finding, _ = first_finding(target_with_graph)
+    assert finding.fix == "td = torch.nn.functional.mse_loss(now, (1 + 0.9 * later).detach())"
+
+
+def reentrant_without_input(model, sgd):
+    hidden = checkpoint(model, torch.rand(4, 2), use_reentrant=True)
+    (hidden.sum() + sum(p.sum() for p in torch.nn.Linear(2, 2).parameters())).backward()
+    sgd.step()
+
+
+def test_a_fix_has_the_checkpointed_call():
+    finding, _ = first_finding(reentrant_without_input)
+    assert finding.fix.startswith(
+        "hidden = checkpoint(model, torch.rand(4, 2), use_reentrant=False)"
+    )
+
+
+class Normalized(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(2, 5), torch.nn.Softmax(-1))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def softmax_module_before_loss(_, sgd):
+    scores = Normalized()(torch.rand(4, 2))
+    loss = torch.nn.functional.cross_entropy(scores, torch.zeros(4, dtype=torch.long))
+    loss.backward()
+
+
+def softmax_before_loss(_, sgd):
+    probs = torch.softmax(torch.nn.Linear(2, 5)(torch.rand(4, 2)), dim=1)
+    loss = torch.nn.functional.cross_entropy(probs, torch.zeros(4, dtype=torch.long))
+    loss.backward()
+
+
+def softmax_before_nll(_, sgd):
+    probs = torch.softmax(torch.nn.Linear(2, 5)(torch.rand(4, 2)), dim=1)
+    loss = torch.nn.functional.nll_loss(probs, torch.zeros(4, dtype=torch.long))
+    loss.backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (
+            softmax_module_before_loss,
+            "self.layers[1] = torch.nn.Identity()  # in place of Softmax",
+        ),
+        (softmax_before_loss, "probs = torch.nn.Linear(2, 5)(torch.rand(4, 2))"),
+        (
+            softmax_before_nll,
+            "probs = torch.log_softmax(torch.nn.Linear(2, 5)(torch.rand(4, 2)), dim=1)",
+        ),
+    ],
+)
+def test_a_fix_gives_a_loss_what_it_takes(step, fix):
+    with autogradviz.record() as trace:
+        step(None, None)
+    finding = trace.diagnose()[0]
+    assert (finding.slug, finding.fix) == ("loss-of-probabilities", fix)
+
+
+def number_made_a_leaf(model, _):
+    error = model(torch.rand(4, 2)).square()
+    loss = torch.tensor(error.mean().item(), requires_grad=True)
+    loss.backward()
+
+
+def numbers_stacked(model, _):
+    parts = [model(torch.rand(4, 2)).sum() for _ in range(2)]
+    loss = torch.tensor([parts[0], parts[1]], requires_grad=True).sum()
+    loss.backward()
+
+
+def rounded(model, _):
+    steps = model(torch.rand(4, 2)).round()
+    steps.sum().backward()
+
+
+def without_grad_mode(model, _):
+    with torch.no_grad():
+        x = torch.rand(4, 2)
+        out = model(x)
+    loss = out.sum()
+    loss.backward()
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor")
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (number_made_a_leaf, "loss = error.mean()"),
+        (numbers_stacked, "loss = torch.stack([parts[0], parts[1]]).sum()"),
+        (
+            rounded,
+            "soft = model(torch.rand(4, 2))\n"
+            "steps = soft + (soft.round() - soft).detach()  # passes the gradient straight through",
+        ),
+    ],
+)
+def test_a_fix_keeps_the_gradient_of_a_statement(step, fix):
+    finding, _ = first_finding(step)
+    assert finding.fix == fix
+
+
+def test_a_fix_has_the_statement_that_is_to_leave_a_block_without_gradients():
+    finding, _ = first_finding(without_grad_mode)
+    assert finding.fix == "out = model(x)  # outside of the no_grad block"
+
+
+def with_two_losses(model, sgd):
+    fake = model(torch.rand(4, 2))
+    judge = torch.nn.Linear(1, 1)
+    judge_sgd = torch.optim.SGD(judge.parameters(), lr=0.1)
+    first = judge(fake).sum() + judge(torch.rand(4, 1)).sum()
+    first.backward()
+    judge_sgd.step()
+    judge(fake).sum().backward()
+    sgd.step()
+
+
+def logarithm_of_zero(model, sgd):
+    odds = model(torch.zeros(4, 2)) * 0
+    loss = torch.log(odds).sum()
+    loss.backward()
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, arrived):
+        return arrived * 0.5
+
+
+def backward_of_one_gradient(model, sgd):
+    Halved.apply(model(torch.rand(4, 2)), 0.5).sum().backward()
+
+
+class Ignored(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x * x).sum()
+
+    @staticmethod
+    def backward(ctx, arrived):
+        (x,) = ctx.saved_tensors
+        return 2 * x
+
+
+def backward_of_no_factor(model, sgd):
+    Ignored.apply(model(torch.rand(4, 2))).backward()
+
+
+def leaf_lost(model, sgd):
+    weight = torch.rand(2, requires_grad=True)
+    for _ in range(2):
+        weight.square().sum().backward()
+        weight = weight - 0.1 * weight.grad
+
+
+def hooks_of_a_loop(model, sgd):
+    for _ in range(4):
+        model.weight.register_hook(lambda grad: grad.clamp(-1, 1))
+        model(torch.rand(4, 2)).sum().backward()
+        sgd.step()
+        sgd.zero_grad()
+
+
+def penalty_without_graph(model, sgd):
+    x = torch.rand(4, 2, requires_grad=True)
+    score = model(x).square().sum()
+    slope = torch.autograd.grad(score, x, retain_graph=True)[0]
+    (score + slope.square().sum()).backward()
+    sgd.step()
+
+
+def written_between_runs(model, sgd):
+    x = torch.rand(4, 2)
+    y = checkpoint(model, x, use_reentrant=False)
+    x.mul_(2)
+    y.square().sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (
+            with_two_losses,
+            "first = judge(fake.detach()).sum() + judge(torch.rand(4, 1)).sum()\n"
+            "# this loss does not train what computed fake",
+        ),
+        (
+            logarithm_of_zero,
+            "loss = torch.log(odds.clamp_min(1e-08)).sum()  # or log_softmax, log1p, logsumexp",
+        ),
+        (
+            backward_of_one_gradient,
+            "return (arrived * 0.5, None)  # as many as forward has arguments, each of its shape",
+        ),
+        (backward_of_no_factor, "return arrived * (2 * x)"),
+        (leaf_lost, "with torch.no_grad():\n    weight -= 0.1 * weight.grad"),
+        (
+            hooks_of_a_loop,
+            "handle = model.weight.register_hook(lambda grad: grad.clamp(-1, 1))\n"
+            "...\nhandle.remove()  # or register it once",
+        ),
+        (
+            penalty_without_graph,
+            "slope = torch.autograd.grad(score, x, retain_graph=True, create_graph=True)[0]\n"
+            "# or detach() the term, if it is meant as a constant",
+        ),
+        (written_between_runs, "x = x.mul(2)  # write to a new tensor, or after backward()"),
+    ],
+)
+def test_a_fix_is_the_changed_statement(step, fix):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    with contextlib.suppress(RuntimeError, TypeError), autogradviz.record(model) as trace:
+        step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert fix in [finding.fix for finding in trace.diagnose()]
+
+
+def chain_of_writes(model, sgd):
+    model(torch.rand(4, 2)).sigmoid_().mul_(2).sum().backward()
+
+
+def test_a_chain_of_writes_is_rewritten_as_one_statement():
+    finding, _ = first_finding(chain_of_writes)
+    assert finding.fix == "model(torch.rand(4, 2)).sigmoid().mul(2).sum().backward()"
+
+
+class Narrow(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.last = torch.nn.Linear(5, 2, bias=False)
+
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+def wrong_features(model, sgd):
+    Narrow()(torch.rand(4, 3)).sum().backward()
+
+
+def wrong_dtype(model, sgd):
+    features = torch.from_numpy(torch.rand(4, 2).double().numpy())
+    model(features).sum().backward()
+
+
+def of_numpy(model, sgd):
+    array = torch.rand(4, 2).double().numpy()
+    features = torch.from_numpy(array)
+    model(features).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (wrong_features, "self.last = torch.nn.Linear(4, 2, bias=False)  # it gets 4 features"),
+        (wrong_dtype, "features = torch.from_numpy(torch.rand(4, 2).numpy())"),
+        (of_numpy, "features = torch.from_numpy(array).to(torch.float32)"),
+    ],
+)
+def test_the_fix_of_a_refused_product_gives_its_operands_one_dtype_and_shape(step, fix):
+    with contextlib.suppress(RuntimeError), autogradviz.record() as trace:
+        step(torch.nn.Linear(2, 1), None)
+    assert trace.diagnose()[0].fix == fix

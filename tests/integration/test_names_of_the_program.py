@@ -199,3 +199,36 @@ def test_what_a_recomputation_saves_has_the_names_of_the_forward():
         checkpoint(block, x, use_reentrant=False).sum().backward()
     names = {storage.name for storage in trace._scene.storages}
     assert {"q", "k"} <= names
+
+
+class InPlainContainers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
+        self.heads = {"mean": [nn.Linear(2, 1)]}
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.heads["mean"][0](x)
+
+
+def test_modules_in_plain_containers_have_the_names_of_their_places():
+    with autogradviz.record() as trace:
+        InPlainContainers()(torch.rand(3, 2)).sum().backward()
+    assert {name.rpartition(".")[0] for name in parameters_of(trace)} == {
+        *("InPlainContainers.layers[0]", "InPlainContainers.layers[1]"),
+        "InPlainContainers.heads['mean'][0]",
+    }
+
+
+nets_of_ensemble = [nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))]
+
+
+def test_containers_in_a_global_list_have_the_names_of_their_places():
+    with autogradviz.record() as trace:
+        sum(net(torch.rand(3, 2)).sum() for net in nets_of_ensemble).backward()
+    assert {name.partition(".")[0] for name in parameters_of(trace)} == {
+        "nets_of_ensemble[0]",
+        "nets_of_ensemble[1]",
+    }

@@ -397,6 +397,25 @@ def test_program_without_operators_writes_no_trace(tmp_path, run):
     assert [path.name for path in tmp_path.iterdir()] == ["imports.py"]
 
 
+def test_script_that_imports_relatively_gets_the_command_that_runs_it(tmp_path, run):
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "train.py").write_text("import torch\nfrom . import nothing")
+    assert run("package/train.py", cwd=tmp_path).stderr.splitlines()[-2:] == [
+        "autogradviz: package/train.py is a part of a package; run it as: "
+        "autogradviz run -m package.train",
+        "autogradviz: no trace was written: PyTorch ran no operator",
+    ]
+
+
+def test_script_that_ends_before_any_operator_says_so_once(tmp_path, run):
+    (tmp_path / "wants.py").write_text("import sys, torch\nsys.exit(2)")
+    done = run("wants.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "autogradviz: no trace was written: PyTorch ran no operator\n"
+
+
 @pytest.mark.parametrize("options", [[], ["--all"], ["--within", "*"]])
 def test_next_run_of_a_script_replaces_its_trace(tmp_path, run, options):
     (tmp_path / "train.py").write_text(TRAINING)

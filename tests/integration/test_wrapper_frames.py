@@ -1,5 +1,6 @@
 """Frames of our wrappers: those of module calls are PyTorch's, others are explained and skipped."""
 
+import contextlib
 import inspect
 import pickle
 import sys
@@ -8,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 from autogradviz.events import ModuleEntered
@@ -125,12 +127,10 @@ def test_wrapper_in_a_traceback_has_its_file_source_and_explanation():
             w.register_hook(print)
         except RuntimeError as error:
             frames = traceback.extract_tb(error.__traceback__)
-    (frame,) = [each for each in frames if "(autogradviz wrapper" in each.filename]
+    (frame,) = [each for each in frames if "(autogradviz," in each.filename]
     path, explanation = frame.filename.split(" ", 1)
     assert path == user_hooks.__file__
-    assert explanation == (
-        "(autogradviz wrapper; importlib._bootstrap in this name makes warnings skip its frame)"
-    )
+    assert explanation == "(autogradviz, importlib._bootstrap)"
     assert frame.line == "handle = original(self, hook)"
 
 
@@ -167,3 +167,99 @@ def test_another_function_in_the_place_of_module_call_is_called(engine, monkeypa
         torch.nn.Sequential(torch.nn.ReLU())(torch.ones(2))
     assert seen == [torch.nn.Sequential, torch.nn.ReLU]
     assert len(trace.log.of(ModuleEntered)) == 2
+
+
+class RaisesInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        try:
+            raise KeyError("first")
+        except KeyError as error:
+            raise ValueError(grad.shape) from error
+
+
+def backward_of_function(x):
+    RaisesInBackward.apply(x).sum().backward()
+
+
+def hook_that_raises(x):
+    def refuse(grad):
+        raise ValueError(grad.shape)
+
+    y = x * 2
+    y.register_hook(refuse)
+    y.sum().backward()
+
+
+def module_hook_that_raises(x):
+    module = torch.nn.Linear(3, 3)
+    module.register_full_backward_hook(lambda *_: 1 / 0)
+    module(x).sum().backward()
+
+
+def hook_that_pytorch_refuses(x):
+    x.detach().register_hook(print)
+
+
+def operator_that_raises(x):
+    (x + torch.ones(7)).sum().backward()
+
+
+def written_in_place(x):
+    y = x.sigmoid()
+    y.mul_(2)
+    y.sum().backward()
+
+
+def recomputed_differently(x):
+    calls = []
+
+    def region(x):
+        calls.append(1)
+        return x.sin().cos() if len(calls) == 1 else x.sin()
+
+    checkpoint(region, x, use_reentrant=False).sum().backward()
+
+
+def raised_in_recomputation(x):
+    calls = []
+
+    def region(x):
+        calls.append(1)
+        return x.sin() / (2 - len(calls) if len(calls) == 1 else len(calls) // 0)
+
+    checkpoint(region, x, use_reentrant=True).sum().backward()
+
+
+RAISING = [
+    backward_of_function, hook_that_raises, module_hook_that_raises, hook_that_pytorch_refuses,
+    operator_that_raises, written_in_place, recomputed_differently, raised_in_recomputation,
+]  # fmt: skip
+
+
+def chain(error):
+    """Return types, arguments and frames of an exception, its cause and its context."""
+    if error is None:
+        return None
+    frames = [(each.name, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+    return type(error), error.args, frames[1:], chain(error.__cause__), chain(error.__context__)
+
+
+@pytest.mark.parametrize("raising", RAISING)
+def test_exception_that_leaves_a_recording_has_the_traceback_of_the_plain_program(engine, raising):
+    def run(*contexts):
+        try:
+            with contextlib.ExitStack() as stack:
+                for each in contexts:
+                    stack.enter_context(each)
+                raising(torch.ones(2, 3, requires_grad=True))
+        except (RuntimeError, ValueError, ZeroDivisionError) as error:
+            return chain(error)
+
+    plain = run()
+    assert plain is not None
+    assert run(autogradviz.record(engine=engine)) == plain

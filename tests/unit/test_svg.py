@@ -63,7 +63,7 @@ def test_repeats_and_checkpoints_equal_the_golden_file(golden):
 def test_picture_contains_the_text_of_all_boxes():
     assert texts(render_svg(residual())) == [
         "A residual block",
-        "7 nodes · 7 edges · 64 B held at peak",
+        "4 boxes for 7 nodes · 7 edges · 64 B held at peak",
         "layer_norm",
         "NativeLayerNormBackward0",
         "input v0 · 32 B",

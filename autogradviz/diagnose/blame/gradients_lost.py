@@ -132,7 +132,8 @@ def plain_leaf_line(evidence: Evidence, name: str) -> SourceLocation | None:
 def unregistered_in(analysis: Analysis, name: str) -> str | None:
     """Return the module that calls, and does not contain, the module of a parameter's name.
 
-    The latter is named by its class: "Net.Linear", where "Net.head" would be a submodule.
+    The latter is named by its class, or its place in a container that is no module: "Net.Linear" or
+    "Net.layers[0]", where "Net.head" would be a submodule.
     """
     by_name = analysis.module_by_name
     parts = name.split(".")
@@ -140,7 +141,8 @@ def unregistered_in(analysis: Analysis, name: str) -> str | None:
         module = by_name.get(".".join(parts[:length]))
         above = ".".join(parts[: length - 1])
         label = parts[length - 1].partition("#")[0]
-        if module is not None and above in by_name and label == module.type_name:
+        is_outside = module is not None and (label == module.type_name or "[" in label)
+        if is_outside and above in by_name:
             return above
     return None
 

@@ -16,6 +16,7 @@ from autogradviz.diagnose.evidence.tensors_of_earlier_graph import (
 )
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import Assignments, function_of
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_variable_changed
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
     detached_operand,
     sets_part_of_object,
@@ -236,17 +237,19 @@ class SharedTensor(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """The expression to use there."""
+        """The statement to use there."""
         if self.for_both:
             return (
                 f"# {self.name}.detach(), if neither loss trains what computed it; else add the\n"
                 "# losses, and call backward() once"
             )
+        detached = f"{self.name}.detach()"
+        changed = with_variable_changed(self.location, self.name, "{}.detach()") or detached
         if self.updated_at is None:
-            return f"{self.name}.detach()  # in the first loss, whose optimizer does not train it"
+            return f"{changed}\n# this loss does not train what computed {self.name}"
         return (
-            f"{self.name}.detach()  # if this loss shall not train what computed it; else run\n"
-            "# its backward before the step, or compute the tensor again after it"
+            f"{changed}\n# if this loss shall not train what computed it; else run its backward\n"
+            "# before the step, or compute the tensor again after it"
         )
 
     def lines(self) -> list[str | SourceLocation]:

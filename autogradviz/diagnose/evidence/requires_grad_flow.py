@@ -16,6 +16,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.operands_changed_as_fixes import (
+    simple_statements,
+    straight_through,
+    with_call_renamed,
+    without_call,
+    without_numbers,
+)
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import without_detach
 from autogradviz.events import (
     BackwardEnded,
@@ -98,6 +105,8 @@ FIXES: Final[dict[EndKind, str]] = {
 }
 
 
+_THROUGH_NUMBERS: Final = frozenset({"number", "numbers", "fresh", "leaf"})
+"""Kinds of ends at which tensors become Python numbers or leaves."""
 _STAY: Final = "# stay in torch: numpy has no gradient"
 _LEFT: Final = (
     "The detached values go on in NumPy or Python, which have no gradient; without detach() the "
@@ -117,7 +126,18 @@ def fix_of(kind: EndKind, location: SourceLocation | None) -> str:
         return _STAY
     if kind == "detach" and (statement := without_detach(location)):
         return f"{statement}\n# if the gradient is wanted here"
+    if kind in _THROUGH_NUMBERS and (statement := without_numbers(location)):
+        return statement
+    if kind == "integers":
+        return _differentiable(location) or FIXES[kind]
+    if kind == "zero":
+        return straight_through(location) or FIXES[kind]
     return FIXES[kind]
+
+
+def _differentiable(location: SourceLocation | None) -> str | None:
+    """Return a line's statement without its conversion to integers, or with a softmax."""
+    return without_call(location, "long", "int") or with_call_renamed(location, "argmax", "softmax")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +154,7 @@ class End:
         """The operation that ended the path, as the source spells it."""
         text = self.culprit.text if self.culprit is not None else ""
         if self.kind == "mode":
-            return next((word for word in _MODES if word in text), "a no_grad block")
+            return next((word for word in _MODES if word in text), "no_grad")
         if self.kind == "detach" and "detach" not in text:
             return next((word for word in (".data", "torch.tensor") if word in text), "detach")
         if self.kind == "number" and ".item" not in text and "float(" in text:
@@ -160,8 +180,18 @@ class End:
     def fix(self) -> str:
         """The change to make."""
         if self.kind == "detach" and self.name == "torch.tensor":
-            return "# use the tensor itself: torch.tensor(t) copies its values, without the graph"
+            return (
+                without_numbers(self.culprit)
+                or "# use the tensor itself: torch.tensor(t) copies its values, without the graph"
+            )
+        if self.kind == "mode" and (statement := self._outside_of_mode()):
+            return statement
         return fix_of(self.kind, self.culprit)
+
+    def _outside_of_mode(self) -> str:
+        """Return the first statement without gradients that the loss needs, "" if it is unknown."""
+        statement = next(iter(simple_statements(self.op.location)), None)
+        return f"{ast.unparse(statement)}  # outside of the {self.name} block" if statement else ""
 
 
 class Flow:

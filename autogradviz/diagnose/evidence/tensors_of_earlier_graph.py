@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.events import OldGraphHeld
@@ -154,6 +155,29 @@ def owner_of_old_graph(analysis: Analysis) -> str:
     for event in analysis.log.of(OldGraphHeld):
         return (
             f"When the recording ended, {event.node_name} of an earlier step was kept alive by "
-            f"{event.owner_root}: {event.owner_path}."
+            f"{_in_words(event.owner_root, event.owner_path)}."
         )
     return ""
+
+
+_VARIABLE: Final = re.compile(r"(?:global|local) (\w+) of ")
+_STEP: Final = re.compile(r"\w+((?:\[[^\]]*\]|\.\w+)+)")
+
+
+def _in_words(root: str, path: str) -> str:
+    """Return "history[0] (global history of module __main__): Tensor.grad_fn > MulBackward0".
+
+    The lists, dicts and attributes at the beginning of a path are written as the program does.
+    """
+    variable = _VARIABLE.match(root)
+    steps = path.split(" > ")
+    expression = variable[1] if variable is not None else ""
+    while expression and steps and not steps[0].startswith("Tensor."):
+        step = _STEP.fullmatch(steps[0])
+        if step is None:
+            break
+        expression += step[1]
+        steps = steps[1:]
+    rest = f": {' > '.join(steps)}" if steps and steps[0] else ""
+    same = variable is None or expression == variable[1]
+    return f"{root}{rest}" if same else f"{expression} ({root}){rest}"

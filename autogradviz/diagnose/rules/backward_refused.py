@@ -34,6 +34,10 @@ from autogradviz.diagnose.finding_text import (
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.operands_changed_as_fixes import (
+    updated_in_place,
+    with_value_changed,
+)
 from autogradviz.events import BackwardStarted, HookRan, NodeFinished, RequiresGradChanged
 
 if TYPE_CHECKING:
@@ -83,8 +87,8 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
         or second,
         victim=location or second,
         explanation=[
-            f"This backward ran{in_module(node.module if node else '')} "
-            f"{node.name if node else 'the graph'} and freed its saved tensors:"
+            f"This backward ran {node.name if node else 'the graph'}"
+            f"{in_module(node.module if node else '')} and freed its saved tensors:"
             if first is not None
             else "An earlier backward freed the saved tensors of the graph.",
             first,
@@ -476,7 +480,8 @@ def gradient_of_non_leaf(evidence: Evidence) -> Iterator[Draft]:
             "The result has a graph, and backward stores no gradient in it. The leaf that got the "
             "gradient is lost.",
         ],
-        fix="with torch.no_grad():\n    weight -= rate * weight.grad"
+        fix="with torch.no_grad():\n    "
+        + (updated_in_place(made.location) or "weight -= rate * weight.grad")
         if again
         else "weight = (torch.randn(3) * 0.1).requires_grad_()",
         confidence="likely",
@@ -578,7 +583,8 @@ def function_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
                 "order: a tensor of that argument's shape, or None.",
                 *_used_at(victim),
             ],
-            fix="return grad_of_first, None  # as many as forward has arguments, each of its shape",
+            fix=(with_value_changed(returns[-1], "({}, None)") or "return grad_of_first, None")
+            + "  # as many as forward has arguments, each of its shape",
             confidence="certain" if len(returns) == 1 else "likely",
             evidence=(error, node),
         )

@@ -21,6 +21,7 @@ from autogradviz.diagnose.evidence.gradient_facts_that_failed import read_fact
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.finding_text import describe_tensor, in_module, short_location
 from autogradviz.diagnose.rule import Draft, NoError, rule
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_result_named
 from autogradviz.diagnose.source.writes_by_name_and_in_threads import attribute_assignment
 from autogradviz.events import NO_ID, ContextTensorKept, FunctionMarked, GradientFactFailed, HookRan
 
@@ -294,7 +295,8 @@ def _hooks_draft(
             if growing
             else f"One backward ran {most} of them.",
         ],
-        fix="handle = tensor.register_hook(hook)\n...\nhandle.remove()  # or register it once",
+        fix=(with_result_named(line, "handle") or "handle = tensor.register_hook(hook)")
+        + "\n...\nhandle.remove()  # or register it once",
         confidence="hint",
         slug="hooks-pile-up",
     )

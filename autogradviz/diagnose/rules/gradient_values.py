@@ -15,6 +15,7 @@ from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import UNSCAL
 from autogradviz.diagnose.evidence.values_not_finite import NotFiniteValues, entries_text
 from autogradviz.diagnose.finding_text import describe_op, in_module, join_names, short_location
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_operand_kept_away
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import safe_input
 from autogradviz.events import (
     BackwardStarted,
@@ -434,8 +435,11 @@ def _without_origin(evidence: Evidence, bad: list[_Read]) -> Draft:
 
 
 def _fix(op: Op | None, *, backward: bool = False) -> str:
+    name = op.name if op is not None else ""
+    if op is not None and (changed := with_operand_kept_away(op.location, name)):
+        return changed
     point = "where its derivative is infinite" if backward else "outside its range"
-    return _FIXES.get(op.name if op is not None else "", f"# keep the inputs away from {point}")
+    return _FIXES.get(name, f"# keep the inputs away from {point}")
 
 
 def _entries(content: NotFiniteSeen | None) -> str:

@@ -19,6 +19,7 @@ from autogradviz.diagnose.finding_text import describe_op, join_names, short_loc
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import calls_without_argument, line_that_drops_result
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import with_argument
 from autogradviz.events import (
     NO_ID,
     BackwardEnded,
@@ -582,8 +583,11 @@ def _constant_term(
             added,
             "It changes the value of the loss, and no gradient.",
         ],
-        fix="torch.autograd.grad(outputs, inputs, create_graph=True)  # or detach() the term, if\n"
-        "# it is meant as a constant",
+        fix=(
+            with_argument(culprit, "grad", "create_graph", value=True)
+            or "torch.autograd.grad(outputs, inputs, create_graph=True)"
+        )
+        + "\n# or detach() the term, if it is meant as a constant",
         confidence="hint",
         evidence=(started, made, added),
     )

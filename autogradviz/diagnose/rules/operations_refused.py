@@ -13,6 +13,7 @@ from autogradviz.diagnose.blame.exception_from_grad_none import (
     without_gradient,
 )
 from autogradviz.diagnose.evidence.operand_origins import (
+    Origin,
     failed_op,
     operand_origins,
     raised_by_pytorch,
@@ -25,6 +26,8 @@ from autogradviz.diagnose.finding_text import (
     join_names,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.source.names_of_program_in_fixes import module_in_code
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_value_changed, without_call
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
     with_argument,
     without_graph_for_numpy,
@@ -281,6 +284,7 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         victim=error.location,
         explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
         fix=_changed_statement(message, error.location)
+        or (_fitting(graph, failed, origins) if failed is not None else "")
         or (
             "# give the operands the shapes, dtypes, values and graphs that the operator takes"
             if origins
@@ -299,6 +303,41 @@ def _changed_statement(message: str, place: SourceLocation | None) -> str:
         changed = with_argument(place, "grad", "allow_unused", value=True)
         return f"{changed}  # the gradient of an unused input is None" if changed else ""
     return ""
+
+
+def _fitting(graph: CausalGraph, failed: int, origins: list[Origin]) -> str:
+    """Return a statement that gives a parameter and what it is combined with one dtype and shape.
+
+    "" if no operand is a parameter, or if the other one has no line.
+    """
+    tensors = [graph.analysis.tensors[each] for each in graph.inputs[failed]]
+    named = [origin for origin in origins if origin.name]
+    others = [origin for origin in origins if not origin.name]
+    if not named or len(others) != 1:
+        return ""
+    [other], weight = others, named[-1]
+    given, wanted = tensors[other.position], tensors[weight.position]
+    if given.dtype != wanted.dtype and "dtype" in other.what:
+        return (
+            without_call(other.location, "double", "half", "bfloat16", "long", "int")
+            or with_value_changed(other.location, f"{{}}.to(torch.{wanted.dtype})")
+            or ""
+        )
+    name = weight.name.removesuffix(".weight")
+    module = graph.analysis.module_by_name.get(name if name != "weight" else "")
+    is_product = graph.op_names[failed] in _LINEAR and len(wanted.shape) == _MATRIX
+    if not is_product or module is None or module.type_name != "Linear" or not given.shape:
+        return ""
+    features, results = given.shape[-1], wanted.shape[-1]
+    if features == wanted.shape[0]:
+        return ""
+    bias = "" if len(named) > 1 else ", bias=False"
+    made = f"torch.nn.Linear({features}, {results}{bias})"
+    return f"{module_in_code(graph.analysis, module.name)} = {made}  # it gets {features} features"
+
+
+_LINEAR: Final = frozenset({"addmm", "mm"})
+_MATRIX: Final = 2
 
 
 def _without_derivative(graph: CausalGraph, message: str) -> SourceLocation | None:

@@ -24,6 +24,7 @@ from autogradviz.diagnose.finding_text import (
 )
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.modules_in_containers import plain_containers
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_value_changed
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import (
     optimizer_lines,
     replacements_after,
@@ -177,7 +178,7 @@ def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[Optimize
         ],
         fix=hidden.fix
         if hidden is not None
-        else f"{_made_with(created if replaced is None else None, names)}\n"
+        else f"{_made_with(created if replaced is None else None, names, steps[-1])}\n"
         "# or, if they are not to be trained: parameter.requires_grad_(False)",
         confidence="hint",
         evidence=(unused[0].gradient, steps[-1]),
@@ -185,12 +186,14 @@ def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[Optimize
     )
 
 
-def _made_with(created: SourceLocation | None, names: list[str]) -> str:
+def _made_with(created: SourceLocation | None, names: list[str], step: OptimizerStepped) -> str:
     """Return the statement that creates the optimizer, and what it is to have."""
     for statement in statements_of(created):
         if isinstance(statement, ast.Assign):
-            return f"{ast.unparse(statement)}  # and {join_names(names)}"
-    return "optimizer = Optimizer(model.parameters())  # after the last change of the model"
+            others = f"and {join_names(names)}" if names else "after the last change of the model"
+            return f"{ast.unparse(statement)}  # {others}"
+    made = f"optimizer = {step.optimizer_name}(model.parameters())"
+    return f"{made}  # after the last change of the model"
 
 
 class _Hidden(NamedTuple):
@@ -222,7 +225,8 @@ def _hidden(evidence: Evidence, unused: list[_Unused]) -> _Hidden | None:
         return _Hidden(
             attribute,
             "It is a plain tensor: parameters() of its module does not return it. It is made here:",
-            f"self.{first.name.rpartition('.')[2]} = torch.nn.Parameter(...)",
+            with_value_changed(attribute, "torch.nn.Parameter({})")
+            or f"self.{first.name.rpartition('.')[2]} = torch.nn.Parameter(...)",
         )
     parent = unregistered_in(analysis, first.name)
     if parent is not None:
@@ -233,7 +237,8 @@ def _hidden(evidence: Evidence, unused: list[_Unused]) -> _Hidden | None:
 def _outside(evidence: Evidence, first: _Unused, parent: str, creator: Op | None) -> _Hidden:
     """Return the statement that keeps the module of a parameter where no module registers it."""
     analysis = evidence.analysis
-    kind = first.name.removeprefix(f"{parent}.").partition(".")[0].partition("#")[0]
+    label = first.name.removeprefix(f"{parent}.").partition(".")[0]
+    kind = analysis.module_by_name[f"{parent}.{label}"].type_name
     owner = analysis.module_by_name[parent].type_name
     stack = analysis.user_stack(creator.stack_id) if creator is not None else ()
     inside = [place for place in stack if f".{place.function}.".rfind(f".{owner}.") >= 0]
@@ -323,8 +328,7 @@ def _replaced(evidence: Evidence, first: _Unused, creator: Op | None) -> _Hidden
                     line if called else creator.location,
                     f"{event.optimizer_name} has another tensor of its shape, which was created "
                     "earlier and gets no gradient: this line replaced it.",
-                    "optimizer = Optimizer(model.parameters())  # after the last change of the "
-                    "model",
+                    _made_with(_lines(evidence, [first], [event])[0], [], event),
                 )
     return None
 

@@ -147,6 +147,9 @@ def _kept_arguments(region: Region) -> str:
 def _instead(advice: str, write: Op) -> str:
     if write.location is None:
         return "x = x.clone()  # before it is written"
+    changed = out_of_place_fix(write.location, part=False)
+    if changed is not None:
+        return f"{changed}  # {advice}"
     return f"# {advice}; instead of:\n# {write.location.text}"
 
 

@@ -94,10 +94,16 @@ def _out_of_place(statement: ast.stmt, target: ast.expr | None) -> str | None:
     changed = writer.visit(parse(ast.unparse(statement)).body[0])
     if not writer.found or writer.failed:
         return None
-    if not isinstance(statement, ast.Expr):
+    if not isinstance(statement, ast.Expr) or not _writes_last(statement.value):
         return ast.unparse(changed)
     name = _plain(target) if target is not None else None
     return f"{name} = {ast.unparse(changed)}" if name else None
+
+
+def _writes_last(value: ast.expr) -> bool:
+    """Return whether the last method of an expression writes in place: not ``x.mul_(2).sum()``."""
+    method = value.func if isinstance(value, ast.Call) else None
+    return isinstance(method, ast.Attribute) and method.attr.endswith("_")
 
 
 class _Writer(ast.NodeTransformer):

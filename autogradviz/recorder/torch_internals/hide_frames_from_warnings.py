@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-WRAPPER_SUFFIX: Final = (
-    " (autogradviz wrapper; importlib._bootstrap in this name makes warnings skip its frame)"
-)
-"""Follows the path of the source file, so that a traceback says which file it is, and why."""
+WRAPPER_SUFFIX: Final = " (autogradviz, importlib._bootstrap)"
+"""Follows the path of the source file, so that a traceback says which file it is.
+
+Users see it only where they catch an exception while a recording runs: the frames are removed from
+an exception that leaves it.
+"""
 
 _renamed: dict[int, tuple[CodeType, CodeType]] = {}
 """By address of a code object: that object, which keeps the address in use, and its copy."""

@@ -71,18 +71,19 @@ def render_svg(
         open_groups = {group.index for group in scene.groups if group.open}
     _check_size(scene, set(open_groups))
     colors = find_theme(theme)
-    summary = scene.summary
     parts = []
     if width_mm is None:
         placement = place(scene, open_groups)
+        subtitle = _subtitle(scene, placement)
         page = Page(max(placement.width + 2 * MARGIN, MIN_WIDTH), MARGIN, colors)
-        parts.append(draw_title(page, scene))
+        parts.append(draw_title(page, scene, subtitle))
         parts += [draw_banner(page, scene.findings[0])] if scene.findings else []
     else:
         # The label of a write may end next to the graph.
         room, edge = room_of(width_mm), ARROW_EDGE if scene.findings else PAPER_MARGIN
         scene = fit_to_column(scene, open_groups, room - PAPER_MARGIN - edge)
         placement = place(scene, open_groups)
+        subtitle = _subtitle(scene, placement)
         width = max(room, placement.width + PAPER_MARGIN + edge)
         page = Page(width, PAPER_MARGIN, colors, PAPER_MARGIN)
     width = page.width
@@ -96,7 +97,7 @@ def render_svg(
         parts.append(draw_empty_message(page))
     size = svg.size(width, page.y, width_mm)
     view = f'viewBox="0 0 {svg.num(width)} {svg.num(page.y)}"'
-    label = svg.escape(f"{summary.title}. {summary.subtitle}")
+    label = svg.escape(f"{scene.summary.title}. {subtitle}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} role="img" aria-label="{label}"'
         f' style="max-width:100%;height:auto" font-family="{svg.FONT}">\n'
@@ -104,6 +105,14 @@ def render_svg(
         + "\n".join(parts)
         + "\n</svg>\n"
     )
+
+
+def _subtitle(scene: Scene, placement: Placement) -> str:
+    """Return the figures of the graph, after the number of boxes if each is not one node."""
+    summary, boxes = scene.summary, sum(box.kind != "frame" for box in placement.boxes)
+    if boxes in {0, summary.nodes}:
+        return summary.subtitle
+    return f"{boxes:,} {'box' if boxes == 1 else 'boxes'} for {summary.subtitle}"
 
 
 def _check_size(scene: Scene, opened: set[int]) -> None:

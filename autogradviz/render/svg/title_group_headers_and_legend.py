@@ -211,7 +211,7 @@ class Page:
     y: float = 0.0
 
 
-def draw_title(page: Page, scene: Scene) -> str:
+def draw_title(page: Page, scene: Scene, subtitle: str) -> str:
     """Return title and subtitle."""
     width = page.width - 2 * page.margin
     page.y = page.margin + 6
@@ -219,7 +219,7 @@ def draw_title(page: Page, scene: Scene) -> str:
     for line in wrap(scene.summary.title, width, 19, bold=True):
         parts.append(svg.text(page.margin, page.y, line, fill=page.theme.text, size=19, weight=650))
         page.y += 24
-    for line in wrap(scene.summary.subtitle, width, 11.5):
+    for line in wrap(subtitle, width, 11.5):
         parts.append(svg.text(page.margin, page.y, line, fill=page.theme.text2, size=11.5))
         page.y += LINE
     page.y += 8
