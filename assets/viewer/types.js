@@ -189,8 +189,9 @@
  * @property {string} path "h.0.attn"
  * @property {number} depth
  * @property {number} node_count
- * @property {number} nbytes saved by the forward, each storage counted once
+ * @property {number} nbytes saved by the forward; groups that have no node in common add up to the total
  * @property {number} recomputed_nbytes saved only by recomputations
+ * @property {number} shared_nbytes that its nodes keep too, counted for nodes outside of it
  * @property {number} peak_nbytes of both, held at the peak of the recording
  * @property {number} repeat number of identical blocks in a run, else 1
  * @property {Flag} checkpointed the entire group is one checkpoint region

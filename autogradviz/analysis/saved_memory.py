@@ -280,6 +280,20 @@ class SavedMemory:
         }
         return self._sum(storages.values(), node_ids)
 
+    def counted_for_nodes(self, node_ids: Collection[int]) -> tuple[SavedBytes, int]:
+        """Return the sums over the storages that are counted for some nodes.
+
+        The second result is the bytes of storages that these nodes saved too, but that are counted
+        for other nodes. Sums of disjoint sets of nodes add up to the total, without what no node
+        saved.
+        """
+        storages = {
+            each.storage_id: each for node_id in node_ids for each in self._by_node.get(node_id, ())
+        }
+        own = [each for each in storages.values() if each.node_id in node_ids]
+        shared = sum(each.nbytes for each in storages.values() if each.node_id not in node_ids)
+        return self._sum(own, node_ids), shared
+
     def _sum(self, storages: Iterable[CountedStorage], node_ids: Iterable[int]) -> SavedBytes:
         count = total = recomputed = at_peak = released = 0
         for each in storages:

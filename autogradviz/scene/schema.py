@@ -218,8 +218,9 @@ class SceneGroup:
     path: str  # "h.0.attn"
     depth: int
     node_count: int
-    nbytes: int  # saved by the forward, each storage counted once
+    nbytes: int  # saved by the forward; groups that have no node in common add up to the total
     recomputed_nbytes: int  # saved only by recomputations
+    shared_nbytes: int  # that its nodes keep too, counted for nodes outside of it
     peak_nbytes: int  # of both, held at the peak of the recording
     repeat: int  # number of identical blocks in a run, else 1
     checkpointed: bool  # the entire group is one checkpoint region

@@ -47,3 +47,22 @@ export function kindHue(scene, title, theme) {
   const kind = scene.saved_kinds.find((each) => each.title === title);
   return kind && (theme === "dark" ? kind.dark : kind.light);
 }
+
+/**
+ * Return kinds with their bytes, the largest first; of equal ones the first in the list of kinds.
+ *
+ * @param {Scene} scene
+ * @param {Map<string, number>} sums by name or title of the kind
+ */
+export function largestKinds({ saved_kinds }, sums) {
+  const places = new Map(
+    saved_kinds.flatMap(({ name, title }, at) => [
+      [name, at],
+      [title, at],
+    ]),
+  );
+  const placeOf = (/** @type {string} */ kind) => places.get(kind) ?? places.size;
+  return [...sums]
+    .filter(([, nbytes]) => nbytes)
+    .sort((a, b) => b[1] - a[1] || placeOf(a[0]) - placeOf(b[0]));
+}

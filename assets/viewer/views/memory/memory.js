@@ -8,7 +8,7 @@ import { icon } from "../../canvas/draw_icon.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
-import { kindHue } from "../../scene/saved_kind_colors.js";
+import { kindHue, largestKinds } from "../../scene/saved_kind_colors.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
 import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
@@ -198,7 +198,7 @@ export class Memory {
     );
     cell.style.paddingLeft = `${12 + 16 * depth}px`;
     const bar = h("span", "agv-memory-bar");
-    for (const [title, part] of [...row.kinds].sort((a, b) => b[1] - a[1])) {
+    for (const [title, part] of largestKinds(this.store.scene, row.kinds)) {
       const piece = h("span", { title: `${title}: ${formatBytes(part)}` });
       piece.dataset.title = title;
       piece.style.width = `${(100 * part) / (this.#peak || 1)}%`;
@@ -342,7 +342,12 @@ export class Memory {
     if (!peak) return "No tensor is kept for backward.";
     const chosen = scene.steps[step];
     const where = chosen ? `at the peak of step ${chosen.number}` : "at the peak";
-    const [title, most] = largestKind(this.rows ?? []);
+    /** @type {Map<string, number>} */
+    const sums = new Map();
+    for (const { kinds } of this.rows ?? []) {
+      for (const [kind, nbytes] of kinds) sums.set(kind, (sums.get(kind) ?? 0) + nbytes);
+    }
+    const [title, most] = largestKinds(scene, sums)[0] ?? ["", 0];
     const share = Math.round((100 * most) / peak);
     const of = title ? `, ${share} % of it ${title}` : "";
     return `${formatBytes(peak)} of saved tensors held ${where}${of}; ${this.#remedy(peak)}.`;
@@ -452,17 +457,4 @@ function liveMemory({ live_memory: rows }) {
  */
 function namesOf([pattern, { modules }]) {
   return pattern.includes("*") ? [pattern] : modules;
-}
-
-/**
- * @param {HeldRow[]} rows
- * @returns {[title: string, nbytes: number]} of the kind with the most bytes
- */
-function largestKind(rows) {
-  /** @type {Map<string, number>} */
-  const sums = new Map();
-  for (const { kinds } of rows) {
-    for (const [title, nbytes] of kinds) sums.set(title, (sums.get(title) ?? 0) + nbytes);
-  }
-  return [...sums].sort((a, b) => b[1] - a[1])[0] ?? ["", 0];
 }

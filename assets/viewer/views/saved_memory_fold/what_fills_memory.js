@@ -18,7 +18,8 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
-import { phaseTimes, recomputedIn } from "../../scene/phase_times.js";
+import { largestKinds } from "../../scene/saved_kind_colors.js";
+import { phaseTimes, recomputedIn, shareText } from "../../scene/phase_times.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 
@@ -43,7 +44,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
   const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
   const bytesOf = (/** @type {Ribbon} */ ribbon) => heldAtPeak(scene, fold, ribbon, held);
   const kinds = held
-    ? kindsOf(ribbons, bytesOf)
+    ? predictedKinds(scene, ribbons, held)
     : fold.kinds.map((kind, at) => /** @type {const} */ ([kind, fold.kind_nbytes[at]]));
   const total = kinds.reduce((sum, [, nbytes]) => sum + nbytes, 0) || 1;
   const segments = kinds.map(([kind, nbytes]) => {
@@ -64,7 +65,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
       h("span", { class: "agv-fold-swatch", attrs: { "data-kind": kind } }),
       h("span", "agv-grow", title),
       h("b", "", formatBytes(nbytes)),
-      h("span", "agv-muted agv-fold-share", shareText(nbytes / total)),
+      h("span", "agv-muted agv-fold-share", shareText(nbytes, total)),
     );
     return entry;
   });
@@ -110,22 +111,23 @@ function heldAtPeak(scene, { peak_ns }, ribbon, held) {
 }
 
 /**
+ * @param {import("../../types.js").Scene} scene
  * @param {Ribbon[]} ribbons
- * @param {(ribbon: Ribbon) => number} bytesOf
+ * @param {import("../../scene/predict_memory.js").Held} held
  * @returns {(readonly [kind: string, nbytes: number])[]} the largest first
  */
-function kindsOf(ribbons, bytesOf) {
+function predictedKinds(scene, ribbons, held) {
   /** @type {Map<string, number>} */
   const sums = new Map();
-  for (const each of ribbons) sums.set(each.kind, (sums.get(each.kind) ?? 0) + bytesOf(each));
-  return [...sums].filter(([, nbytes]) => nbytes).sort((a, b) => b[1] - a[1]);
+  for (const { kind, members } of ribbons) {
+    for (const at of members) {
+      const { storage_id: id, nbytes } = scene.counted_storages[at];
+      const own = held.inputs.has(id) ? "argument" : kind;
+      if (held.atPeak.has(id)) sums.set(own, (sums.get(own) ?? 0) + nbytes);
+    }
+  }
+  return largestKinds(scene, sums);
 }
-
-/**
- * @param {number} share
- * @returns {string} a percentage
- */
-const shareText = (share) => (share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`);
 
 /**
  * Return the lines whose tensors hold most at the peak of a fold.
