@@ -40,6 +40,7 @@ import { connectAddress, describeState } from "./view_state_in_address.js";
 import { connectHost } from "./sync_selection_with_python.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
+import { setKindColors } from "./scene/saved_kind_colors.js";
 import { indexScene } from "./scene/scene_index.js";
 import { makeNavigationRail } from "./shell/navigation_rail.js";
 import { makeStepPageTabs } from "./shell/step_page_tabs.js";
@@ -110,10 +111,14 @@ function render({ model, el }) {
  * @returns {() => void} unmounts the scene
  */
 function mountScene(root, scene, model, open, node) {
-  root.dataset.theme = hostTheme();
+  const paint = () => {
+    root.dataset.theme = hostTheme();
+    setKindColors(scene, root, hostTheme());
+  };
+  paint();
   if (!scene.nodes.length) {
     root.replaceChildren(h("div", "agv-shell", emptyScene(scene)));
-    return watchTheme(() => (root.dataset.theme = hostTheme()));
+    return watchTheme(paint);
   }
   const store = new Store(indexScene(scene), VIEWS);
   store.openRecording = open;
@@ -186,7 +191,7 @@ function mountScene(root, scene, model, open, node) {
   const disconnect = connectHost(store, model);
   showView();
   const redraw = () => {
-    root.dataset.theme = hostTheme();
+    paint();
     panes.redraw();
     scrubber.draw();
   };

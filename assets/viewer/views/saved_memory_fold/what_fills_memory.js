@@ -18,8 +18,9 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
-import { largestKinds } from "../../scene/saved_kind_colors.js";
+import { kindFill, largestKinds } from "../../scene/saved_kind_colors.js";
 import { phaseTimes, recomputedIn, shareText } from "../../scene/phase_times.js";
+import { piecesOfKinds } from "../bar_of_kinds.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 
@@ -47,22 +48,19 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     ? predictedKinds(scene, ribbons, held)
     : fold.kinds.map((kind, at) => /** @type {const} */ ([kind, fold.kind_nbytes[at]]));
   const total = kinds.reduce((sum, [, nbytes]) => sum + nbytes, 0) || 1;
-  const segments = kinds.map(([kind, nbytes]) => {
-    const segment = h("span", { attrs: { "data-kind": kind } });
-    segment.style.flexGrow = String(nbytes);
-    return segment;
-  });
   const entries = kinds.map(([kind, nbytes]) => {
     const title = titles.get(kind) ?? kind;
     const press = () => {
       const on = light(kind);
       for (const each of entries) each.setAttribute("aria-pressed", String(on && each === entry));
     };
+    const swatch = h("span", "agv-fold-swatch");
+    swatch.style.background = kindFill(scene, kind);
     const entry = button(
       `Light the ribbons of ${title}`,
       "agv-fold-kind",
       press,
-      h("span", { class: "agv-fold-swatch", attrs: { "data-kind": kind } }),
+      swatch,
       h("span", "agv-grow", title),
       h("b", "", formatBytes(nbytes)),
       h("span", "agv-muted agv-fold-share", shareText(nbytes, total)),
@@ -81,7 +79,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     section(
       `${plan ? "Predicted" : "Held"} at the peak, by kind`,
       formatBytes(plan ? plan.peak_nbytes : fold.peak_nbytes),
-      h("div", "agv-fold-bar", ...segments),
+      h("div", "agv-fold-bar", ...piecesOfKinds(scene, new Map(kinds), total)),
       ...entries,
     ),
     ...facts(store, fold),
