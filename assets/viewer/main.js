@@ -204,8 +204,12 @@ function mountScene(root, scene, model, open, node) {
   if (node >= 0) store.reveal({ kind: "node", index: node });
   else if (scene.summary.compared_with) store.set("view", "compare");
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
-  // The graph is the picture of a gradient that ends at a line; a narrow one has no room for words.
-  else if (isCut && !hostSelects) store.set("view", root.clientWidth > 760 ? "graph" : "findings");
+  // The graph is the picture of a gradient that ends at a line.
+  else if (isCut && !hostSelects) store.set("view", "graph");
+  // A narrow one has no room for words.
+  if (first && store.view === "graph" && !hostSelects && node < 0 && root.clientWidth <= 760) {
+    store.set("view", "findings");
+  }
   const leave = model.get("_link") ? connectAddress(store) : () => {};
   const stop = watchTheme(redraw);
   return () => {

@@ -647,6 +647,7 @@
  * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
  * @property {number} older_steps the number of these steps
  * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
+ * @property {string} folded_text what the nodes are that are not drawn as boxes
  * @property {string[]} searched kinds of problems that were looked for, with the audit
  */
 

@@ -682,6 +682,7 @@ class SceneSummary:
     older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
     older_steps: int = 0  # the number of these steps
     without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
+    folded_text: str = ""  # what the nodes are that are not drawn as boxes
     searched: tuple[str, ...] = ()  # kinds of problems that were looked for, with the audit
 
 

@@ -52,7 +52,12 @@ export function initialCamera(canvas) {
       Math.min(SCROLLED, fitTo({ x: 0, y: 0, w, h: 1 }, width, height).scale);
     const rows = [true, false].map(near).find(({ w }) => scaleOf(w) >= READABLE);
     const scale = rows ? scaleOf(rows.w) : COMFORTABLE;
-    return clampTo(graph, centered(rows ?? rectOf(box), width, height, scale), width, height);
+    const camera = centered(rows ?? rectOf(box), width, height, scale);
+    // What fits is in the middle.
+    const middle = centered(graph, width, height, scale);
+    if (graph.h * scale <= height) camera.y = middle.y;
+    if (graph.w * scale <= width) camera.x = middle.x;
+    return clampTo(graph, camera, width, height);
   }
   const across = fitTo({ ...graph, h: 1 }, width, height).scale;
   const fits = across >= (region ? READABLE_REGION : READABLE);
