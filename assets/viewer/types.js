@@ -82,6 +82,16 @@
  * @property {string} text "78 of 78 parameters got a gradient, norms 0.0039 to 1.3"
  * @property {string} view the view with the evidence
  * @property {Flag} good
+ * @property {string} topic "gradients", "writes", "memory" or "checkpoints"
+ */
+
+/**
+ * Kinds of problems of one topic that were looked for.
+ *
+ * @typedef {object} SceneCheckGroup
+ * @property {string} topic of facts with what the recording shows, or one of its own
+ * @property {string} title
+ * @property {string[]} kinds "gradient counted twice"
  */
 
 /**
@@ -513,6 +523,8 @@
  * @property {Flag} by_forward the region's forward changed it
  * @property {string} filename of the line that changed it, or of the only one that updates it; "" if unknown
  * @property {number} lineno 0 if unknown
+ * @property {string} before_next
+ * @property {string} after_next
  */
 
 /**
@@ -648,7 +660,6 @@
  * @property {number} older_steps the number of these steps
  * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
  * @property {string} folded_text what the nodes are that are not drawn as boxes
- * @property {string[]} searched kinds of problems that were looked for, with the audit
  */
 
 /**
@@ -752,6 +763,7 @@
  * @property {SceneDetach[]} detaches
  * @property {SceneUnusedParameter[]} unused_parameters
  * @property {SceneFact[]} facts
+ * @property {SceneCheckGroup[]} checks
  * @property {SceneRegion[]} regions
  * @property {SceneDiffRow[]} diffs
  * @property {SceneSpan[]} spans

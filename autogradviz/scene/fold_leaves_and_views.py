@@ -37,7 +37,7 @@ def fold_graph(graph: Graph, keep: Collection[int] = ()) -> FoldedGraph:
 
 
 def describe_folded(folded: FoldedGraph) -> str:
-    """Return what the other nodes are: "77 leaves as badges, 166 views on edges"."""
+    """Return the nodes without a box in words: "77 leaves as badges, 166 views on edges"."""
     leaves = len(folded.users)
     views = folded.count - len(folded.nodes) - leaves
     parts = [f"{leaves:,} {'leaf' if leaves == 1 else 'leaves'} as badges"] if leaves else []

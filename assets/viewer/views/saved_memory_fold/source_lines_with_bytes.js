@@ -88,7 +88,9 @@ export function makeSourceHeat(store, fold) {
       const gap = at > 0 && line > inOrder[at - 1] + 1;
       const bar = h("span", "agv-heat-bar", ...piecesOfKinds(scene, kinds ?? new Map(), most));
       const text = texts[at].trim();
-      const code = h("code", { text: text || " ", title: text });
+      // A line is broken behind a period, comma or bracket.
+      const words = (text || " ").split(/(?<=[.,([])/).flatMap((word) => [word, h("wbr")]);
+      const code = h("code", { title: text }, ...words);
       code.style.paddingLeft = `${(texts[at].length - texts[at].trimStart().length) / 2 + (kinds || mark ? 2 : 0)}ch`;
       const bytes = h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : mark?.tag);
       const cells = [h("span", "agv-heat-number", String(line)), bar, code, bytes];

@@ -32,7 +32,7 @@ export class StorageRows {
     /** @type {Column} */
     this.column = "bytes";
     this.descending = true;
-    /** Whether the column was chosen; else the rows that hold most at the peak are first. */
+    /** True for a column that was chosen; else the rows that hold most at the peak are first. */
     this.chosen = false;
     /** @type {(() => void)[]} */
     this.listeners = [];

@@ -50,7 +50,7 @@ function cutsOf(sceneIndex, open) {
 }
 
 /**
- * @param {import("./graph.js").Look | import("../graph_canvas.js").GraphCanvas} graph
+ * @param {Pick<import("./graph.js").Look, "placement" | "sceneIndex">} graph
  * @returns {import("../camera.js").Rect} its boxes, and the column on their left if it has one
  */
 export function graphRect({ placement: { width, height }, sceneIndex }) {
