@@ -213,6 +213,7 @@ export class Fold {
       hovered: this.hovered ?? this.chosen,
       lit: this.lit,
       planned: this.held?.again ?? new Set(),
+      inputs: this.held?.inputs,
       theme: hostTheme(),
       layer: drawing.pen.ctx.canvas === this.canvas ? this.layer : undefined,
     });
