@@ -134,14 +134,15 @@ export function contentsText(group) {
 }
 
 /**
- * @param {{nbytes: number, recomputed_nbytes: number}} group
+ * @param {{nbytes: number, recomputed_nbytes: number, shared_nbytes?: number}} group
  * @returns {string} the larger part of the same text
  */
-export function largerSavedText({ nbytes, recomputed_nbytes }) {
+export function largerSavedText({ nbytes, recomputed_nbytes, shared_nbytes }) {
   const isSaved = nbytes >= recomputed_nbytes;
   return savedText({
     nbytes: isSaved ? nbytes : 0,
     recomputed_nbytes: isSaved ? 0 : recomputed_nbytes,
+    shared_nbytes: nbytes || recomputed_nbytes ? 0 : shared_nbytes,
   });
 }
 
