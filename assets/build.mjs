@@ -15,11 +15,11 @@ const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? join(here, "../autogradviz/render/static"));
 mkdirSync(target, { recursive: true });
 
-/** @type {import("esbuild").Plugin} that makes a style sheet of a view a part of the script */
+/** @type {import("esbuild").Plugin} that makes style sheets of views and of the shell parts of the script */
 const viewStyles = {
   name: "view-styles",
   setup: ({ onLoad }) =>
-    onLoad({ filter: /[\\/]views[\\/].*\.css$/ }, async ({ path }) => {
+    onLoad({ filter: /[\\/](views|shell)[\\/].*\.css$/ }, async ({ path }) => {
       const text = readFileSync(path, "utf8");
       const { code } = await transform(text, { loader: "css", minify: true, charset: "ascii" });
       const list = JSON.stringify(join(here, "viewer/style/view_css_added_by_build.js"));

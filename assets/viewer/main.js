@@ -40,6 +40,7 @@ import { connectAddress, describeState } from "./view_state_in_address.js";
 import { connectHost } from "./sync_selection_with_python.js";
 import { decodePayload } from "./payload/decode.js";
 import { findGradientPath } from "./scene/gradient_path.js";
+import { setKindColors } from "./scene/saved_kind_colors.js";
 import { indexScene } from "./scene/scene_index.js";
 import { makeNavigationRail } from "./shell/navigation_rail.js";
 import { makeStepPageTabs } from "./shell/step_page_tabs.js";
@@ -110,10 +111,14 @@ function render({ model, el }) {
  * @returns {() => void} unmounts the scene
  */
 function mountScene(root, scene, model, open, node) {
-  root.dataset.theme = hostTheme();
+  const paint = () => {
+    root.dataset.theme = hostTheme();
+    setKindColors(scene, root, hostTheme());
+  };
+  paint();
   if (!scene.nodes.length) {
     root.replaceChildren(h("div", "agv-shell", emptyScene(scene)));
-    return watchTheme(() => (root.dataset.theme = hostTheme()));
+    return watchTheme(paint);
   }
   const store = new Store(indexScene(scene), VIEWS);
   store.openRecording = open;
@@ -186,7 +191,7 @@ function mountScene(root, scene, model, open, node) {
   const disconnect = connectHost(store, model);
   showView();
   const redraw = () => {
-    root.dataset.theme = hostTheme();
+    paint();
     panes.redraw();
     scrubber.draw();
   };
@@ -199,8 +204,12 @@ function mountScene(root, scene, model, open, node) {
   if (node >= 0) store.reveal({ kind: "node", index: node });
   else if (scene.summary.compared_with) store.set("view", "compare");
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
-  // The graph is the picture of a gradient that ends at a line; a narrow one has no room for words.
-  else if (isCut && !hostSelects) store.set("view", root.clientWidth > 760 ? "graph" : "findings");
+  // The graph is the picture of a gradient that ends at a line.
+  else if (isCut && !hostSelects) store.set("view", "graph");
+  // A narrow one has no room for words.
+  if (first && store.view === "graph" && !hostSelects && node < 0 && root.clientWidth <= 760) {
+    store.set("view", "findings");
+  }
   const leave = model.get("_link") ? connectAddress(store) : () => {};
   const stop = watchTheme(redraw);
   return () => {

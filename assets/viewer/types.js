@@ -82,6 +82,16 @@
  * @property {string} text "78 of 78 parameters got a gradient, norms 0.0039 to 1.3"
  * @property {string} view the view with the evidence
  * @property {Flag} good
+ * @property {string} topic "gradients", "writes", "memory" or "checkpoints"
+ */
+
+/**
+ * Kinds of problems of one topic that were looked for.
+ *
+ * @typedef {object} SceneCheckGroup
+ * @property {string} topic of facts with what the recording shows, or one of its own
+ * @property {string} title
+ * @property {string[]} kinds "gradient counted twice"
  */
 
 /**
@@ -189,8 +199,9 @@
  * @property {string} path "h.0.attn"
  * @property {number} depth
  * @property {number} node_count
- * @property {number} nbytes saved by the forward, each storage counted once
+ * @property {number} nbytes saved by the forward; groups that have no node in common add up to the total
  * @property {number} recomputed_nbytes saved only by recomputations
+ * @property {number} shared_nbytes that its nodes keep too, counted for nodes outside of it
  * @property {number} peak_nbytes of both, held at the peak of the recording
  * @property {number} repeat number of identical blocks in a run, else 1
  * @property {Flag} checkpointed the entire group is one checkpoint region
@@ -512,6 +523,8 @@
  * @property {Flag} by_forward the region's forward changed it
  * @property {string} filename of the line that changed it, or of the only one that updates it; "" if unknown
  * @property {number} lineno 0 if unknown
+ * @property {string} before_next
+ * @property {string} after_next
  */
 
 /**
@@ -646,7 +659,7 @@
  * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
  * @property {number} older_steps the number of these steps
  * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
- * @property {string[]} searched kinds of problems that were looked for, with the audit
+ * @property {string} folded_text what the nodes are that are not drawn as boxes
  */
 
 /**
@@ -750,6 +763,7 @@
  * @property {SceneDetach[]} detaches
  * @property {SceneUnusedParameter[]} unused_parameters
  * @property {SceneFact[]} facts
+ * @property {SceneCheckGroup[]} checks
  * @property {SceneRegion[]} regions
  * @property {SceneDiffRow[]} diffs
  * @property {SceneSpan[]} spans

@@ -4,7 +4,7 @@ A flame graph is made of rows, one for each module, line and label. Saved bytes 
 ``saved_memory``: each storage counts where it was saved first, so the frames add up to the peak.
 Time is self time:
 
-* forward, optimizer and outside of these: durations of the operators;
+* forward, optimizer and outside of these: durations of the operators, and of compiled regions;
 * backward: durations of the nodes, without recomputations and backwards inside them;
 * recompute: durations of the recomputations; "outside ops" is what their operators do not cover.
 """
@@ -15,6 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.formatting import display_op_name, short_location, source_line
 from autogradviz.analysis.idle_time import busy_time
 from autogradviz.analysis.phases_of_ops import phases_of_ops
@@ -204,6 +205,9 @@ def _add_ops(analysis: Analysis, rows: _Rows) -> None:
                 display_op_name(op.name),
                 op.duration_ns,
             )
+    for run in region_times(analysis):
+        location = analysis.location(run.stack_id)
+        rows.add("forward", "", location, "compiled region", run.own_ns)
 
 
 def _add_runs(analysis: Analysis, rows: _Rows) -> None:

@@ -6,6 +6,8 @@ from bisect import bisect_right
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.compiled_region_times import region_times
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,7 +18,7 @@ MAX_IDLE: Final = 200
 
 
 def find_idle(analysis: Analysis) -> tuple[int, ...]:
-    """Return start and end of each long interval in which neither an op nor a node ran.
+    """Return start and end of each long interval in which no op, node or compiled region ran.
 
     A long one takes more than a tenth of the time that is left without longer ones: imports in
     the first step, waiting for data, and the time before the first op and after the last one or
@@ -31,6 +33,9 @@ def find_idle(analysis: Analysis) -> tuple[int, ...]:
             ends.append(max(start_ns, until if end_ns is None else end_ns))
     if not starts:
         return ()
+    for run in region_times(analysis):
+        starts.append(run.start_ns)
+        ends.append(run.end_ns)
     starts.sort()
     ends.sort()
     # Nothing runs before a start if as many ops and nodes have ended as were started.

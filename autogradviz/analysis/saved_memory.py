@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes, plural, source_line
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
+from autogradviz.compiled_graphs.read_graph_text import is_view_node
 from autogradviz.event_log.saved_tensor_lifetimes import Change, read_resizes, sum_bytes
 from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
 from autogradviz.support.fast_dataclass_constructor import maker
@@ -280,6 +281,20 @@ class SavedMemory:
         }
         return self._sum(storages.values(), node_ids)
 
+    def counted_for_nodes(self, node_ids: Collection[int]) -> tuple[SavedBytes, int]:
+        """Return the sums over the storages that are counted for some nodes.
+
+        The second result is the bytes of storages that these nodes saved too, but that are counted
+        for other nodes. Sums of disjoint sets of nodes add up to the total, without what no node
+        saved.
+        """
+        storages = {
+            each.storage_id: each for node_id in node_ids for each in self._by_node.get(node_id, ())
+        }
+        own = [each for each in storages.values() if each.node_id in node_ids]
+        shared = sum(each.nbytes for each in storages.values() if each.node_id not in node_ids)
+        return self._sum(own, node_ids), shared
+
     def _sum(self, storages: Iterable[CountedStorage], node_ids: Iterable[int]) -> SavedBytes:
         count = total = recomputed = at_peak = released = 0
         for each in storages:
@@ -359,10 +374,17 @@ def _contains(hold: Hold, seq: int) -> bool:
 
 
 def _first_nodes(graph: Graph, regions: Sequence[Region]) -> dict[int | None, int]:
-    """Return the oldest node of each region, also of those inside it."""
+    """Return the oldest node of each region, also of those inside it.
+
+    Views are left out, of a weight for instance: no tensor was saved for them.
+    """
     parents = {region.region_id: region.parent_region_id for region in regions}
     first: dict[int | None, int] = {}
-    for node in sorted(graph.nodes.values(), key=lambda node: node.order) if parents else ():
+    nodes = sorted(
+        graph.nodes.values() if parents else (),
+        key=lambda node: (not node.saved and is_view_node(node.name), node.order),
+    )
+    for node in nodes:
         region_id = node.region_id
         while region_id is not None and region_id not in first:
             first[region_id] = node.node_id

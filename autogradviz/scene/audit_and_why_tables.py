@@ -7,6 +7,7 @@ a good gradient. Their number is bounded. A widget asks Python for the others.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import asdict, replace
@@ -39,7 +40,13 @@ from autogradviz.events import (
     field_names,
 )
 from autogradviz.scene.finding_stories import MAX_STORIES, StoryBuilder
-from autogradviz.scene.schema import SceneAnswer, SceneAuditEntry, SceneCauseStep, SceneStory
+from autogradviz.scene.schema import (
+    SceneAnswer,
+    SceneAuditEntry,
+    SceneCauseStep,
+    SceneCheckGroup,
+    SceneStory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,7 +158,8 @@ def with_causes(
     stories = [steps.story(at, builder.stations(finding)) for at, finding in enumerate(chosen)]
     return replace(
         scene,
-        summary=replace(scene.summary, audited=True, searched=_searched_kinds(analysis)),
+        summary=replace(scene.summary, audited=True),
+        checks=_check_groups(analysis),
         stories=tuple(story for story in stories if story.steps),
         cause_steps=tuple(steps.rows),
         audit_entries=entries,
@@ -159,11 +167,29 @@ def with_causes(
     )
 
 
-def _searched_kinds(analysis: Analysis) -> tuple[str, ...]:
+_TOPICS: Final = (
+    ("gradients", "Gradients", r"gradient|clip|scaler|leaf|not-finite|loss-|parameter-|step-"),
+    ("checkpoints", "Checkpoints", r"checkpoint|reentrant|selective|handmade|fsdp-recompute"),
+    ("writes", "Writes to saved tensors", r".*writ"),
+    ("compiled", "Compiled code", r"compiled|recompile"),
+    ("memory", "Memory, hooks and devices", r""),
+)
+"""Topics of the kinds of problems, with the beginnings of their slugs; the first that matches."""
+
+
+def _check_groups(analysis: Analysis) -> tuple[SceneCheckGroup, ...]:
     """Return the slugs of the rules that apply to a recording and have what they need."""
     evidence = Evidence(analysis)
     rules = (each for each in all_rules() if each.applies(evidence))
-    return tuple(sorted({slug for each in rules for slug in each.slugs}))
+    groups: dict[str, list[str]] = {topic: [] for topic, _, _ in _TOPICS}
+    for slug in sorted({slug for each in rules for slug in each.slugs}):
+        topic = next(topic for topic, _, begins in _TOPICS if re.match(begins, slug))
+        groups[topic].append(slug.replace("-", " "))
+    return tuple(
+        SceneCheckGroup(topic=topic, title=title, kinds=tuple(groups[topic]))
+        for topic, title, _ in _TOPICS
+        if groups[topic]
+    )
 
 
 def answer_question(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +15,7 @@ from autogradviz.scene.label_text_and_width import elide, last_part, range_label
 from autogradviz.scene.loop_names import find_loop
 from autogradviz.scene.node_boxes_and_badges import COLUMN_NAME_WIDTH, COLUMN_OP_WIDTH
 from autogradviz.scene.schema import SceneGroup, SceneNode
-from autogradviz.scene.variable_names_of_storages import assigned_name
+from autogradviz.scene.variable_names_of_storages import assigned_name, loss_of_backward
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
@@ -66,14 +68,14 @@ def build_groups(
     """
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
-    sizes = [memory.total()]
-    sizes += [memory.of_nodes({ids[i] for i in group.nodes}) for group in groups[1:]]
+    sizes = [(memory.total(), 0)]
+    sizes += [memory.counted_for_nodes({ids[i] for i in group.nodes}) for group in groups[1:]]
     plain = [
-        _scene_group(index, group, nodes, layouts[index], types, contents, sizes[index])
+        _scene_group(index, group, nodes, layouts[index], types, contents, *sizes[index])
         for index, group in enumerate(groups)
     ]
     plain = _name_loops(plain, groups, folded, analysis)
-    named = _name_graphs(_number_namesakes(plain, groups, folded), groups, nodes, folded)
+    named = _name_graphs(_number_namesakes(plain, groups, folded), groups, nodes, folded, analysis)
     closed = [
         _with_widths(group, alone=("group", index) in alone) for index, group in enumerate(named)
     ]
@@ -99,6 +101,7 @@ def _scene_group(
     types: dict[str, str],
     contents: Mapping[int, str],
     sizes: SavedBytes,
+    shared_nbytes: int,
 ) -> SceneGroup:
     tree, region = group.tree, group.tree.region
     label, type_name = _names(tree, types, nodes)
@@ -113,6 +116,7 @@ def _scene_group(
         node_count=len(group.nodes),
         nbytes=sizes.saved,
         recomputed_nbytes=sizes.recomputed,
+        shared_nbytes=shared_nbytes,
         peak_nbytes=sizes.at_peak,
         repeat=tree.count,
         checkpointed=region is not None or _all_checkpointed(tree),
@@ -186,7 +190,11 @@ def _is_recomputed(group: FlatGroup, folded: FoldedGraph) -> bool:
 
 
 def _name_graphs(
-    closed: list[SceneGroup], flat: list[FlatGroup], nodes: list[SceneNode], folded: FoldedGraph
+    closed: list[SceneGroup],
+    flat: list[FlatGroup],
+    nodes: list[SceneNode],
+    folded: FoldedGraph,
+    analysis: Analysis,
 ) -> list[SceneGroup]:
     """Return the groups; separate graphs are named by their backward and the line of their root.
 
@@ -200,7 +208,7 @@ def _name_graphs(
                 starts[index] = min(runs)
     graphs = [index for index in starts if flat[index].tree.kind == "graph"]
     numbers = {index: n for n, index in enumerate(sorted(graphs, key=starts.__getitem__), 1)}
-    variables = _variables_of_graphs(flat, folded)
+    variables = _variables_of_graphs(flat, folded, analysis)
     named = list(closed)
     for index, group in enumerate(flat):
         if group.tree.kind in SECTIONS:
@@ -219,11 +227,18 @@ def _name_graphs(
     return named
 
 
-def _variables_of_graphs(flat: list[FlatGroup], folded: FoldedGraph) -> dict[int, str]:
-    """Return the variables that the roots of separate graphs were assigned to: "loss_d".
+def _variables_of_graphs(
+    flat: list[FlatGroup], folded: FoldedGraph, analysis: Analysis
+) -> dict[int, str]:
+    """Return the losses of separate graphs: "loss_d" of ``loss_d.backward()``.
 
-    Graphs of one group are named only if their variables differ.
+    Without such a line, it is the variable that the root was assigned to. Graphs of one group are
+    named only if their variables differ.
     """
+    backwards = sorted(
+        (s for s in analysis.timeline.spans if s.kind == "backward" and not s.depth),
+        key=attrgetter("start_ns"),
+    )
     found: dict[int, str] = {}
     siblings: dict[int, list[int]] = {}
     for index, group in enumerate(flat):
@@ -232,8 +247,11 @@ def _variables_of_graphs(flat: list[FlatGroup], folded: FoldedGraph) -> dict[int
     for members in siblings.values():
         names = []
         for index in members:
-            location = folded.nodes[flat[index].nodes[-1]].location
-            names.append(assigned_name(location.text) if location else "")
+            root = folded.nodes[flat[index].nodes[-1]]
+            time_ns = root.ran[0][0] if root.ran else -1
+            at = bisect_right(backwards, time_ns, key=attrgetter("start_ns")) - 1
+            loss = loss_of_backward(backwards[at]) if at >= 0 else ""
+            names.append(loss or (assigned_name(root.location.text) if root.location else ""))
         if all(name.isidentifier() for name in names) and len(set(names)) == len(names):
             found.update(zip(members, names, strict=True))
     return found
@@ -325,12 +343,14 @@ def closed_note(group: SceneGroup) -> str:
 
 
 def saved_note(group: SceneGroup) -> str:
-    """Return the saved bytes of a group: "3.1 MB saved · 26 MB recomputed"."""
+    """Return the saved bytes of a group: "3.1 MB saved · 26 MB recomputed · 8.2 kB shared"."""
     words = []
     if group.nbytes:
         words.append(f"{format_bytes(group.nbytes)} saved")
     if group.recomputed_nbytes:
         words.append(f"{format_bytes(group.recomputed_nbytes)} recomputed")
+    if group.shared_nbytes:
+        words.append(f"{format_bytes(group.shared_nbytes)} shared")
     return " · ".join(words)
 
 

@@ -20,7 +20,7 @@ from autogradviz.scene.compiled.tables import (
 )
 from autogradviz.scene.detached_tensors import build_detaches
 from autogradviz.scene.finding_stories import find_blamed
-from autogradviz.scene.fold_leaves_and_views import FoldedGraph, fold_graph
+from autogradviz.scene.fold_leaves_and_views import FoldedGraph, describe_folded, fold_graph
 from autogradviz.scene.group_modules_and_repeats import group_nodes
 from autogradviz.scene.group_tree_components_and_cycles import find_opened
 from autogradviz.scene.layout.group_sizes_and_main_column import (
@@ -122,7 +122,9 @@ def build_scene(
         only={region_of[node] for node in drawn} if graph_only else None,
     )
     scene = Scene(
-        summary=summary_and_steps.summarize(analysis, title),
+        summary=replace(
+            summary_and_steps.summarize(analysis, title), folded_text=describe_folded(folded)
+        ),
         groups=build_groups(
             groups,
             layouts,

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.flame_graph import self_times
 from autogradviz.analysis.phases_of_ops import phases_of_ops
 from autogradviz.events import BackwardStarted, RegionEntered, RegionRan
@@ -153,6 +154,9 @@ def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, 
         if op.phase == "forward":
             frame = tree.of(op.stack_id)
             yield frame, frame, phase_of(op), op.time_ns, op.duration_ns
+    for run in region_times(analysis):
+        frame = tree.of(run.stack_id)
+        yield frame, frame, "forward", run.start_ns, run.own_ns
     caller_at = _callers(analysis, tree)
     # Of recomputations, what their ops do not cover: by caller of region and backward, and step.
     outside: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.formatting import plural
 from autogradviz.compiled_graphs.read_graph_text import is_view_node
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class FoldedGraph:
     edges: list[tuple[int, int, int]]  # source, target, number of folded views
     leaves: list[list[Node]]  # by drawn node, the AccumulateGrad nodes that it uses
     users: dict[int, int]  # number of drawn nodes that use a leaf, by its node id
+    count: int = 0  # of all nodes, also those that are not drawn
 
 
 def fold_graph(graph: Graph, keep: Collection[int] = ()) -> FoldedGraph:
@@ -32,6 +34,16 @@ def fold_graph(graph: Graph, keep: Collection[int] = ()) -> FoldedGraph:
         keep: ids of nodes that are never folded.
     """
     return _Fold(graph, keep).result()
+
+
+def describe_folded(folded: FoldedGraph) -> str:
+    """Return the nodes without a box in words: "77 leaves as badges, 166 views on edges"."""
+    leaves = len(folded.users)
+    views = folded.count - len(folded.nodes) - leaves
+    parts = [f"{leaves:,} {'leaf' if leaves == 1 else 'leaves'} as badges"] if leaves else []
+    if views:
+        parts.append(f"{plural(views, 'view')} on edges")
+    return ", ".join(parts)
 
 
 class _Fold:
@@ -60,7 +72,7 @@ class _Fold:
         users: dict[int, int] = {}
         for leaf in (leaf for row in leaves for leaf in row):
             users[leaf.node_id] = users.get(leaf.node_id, 0) + 1
-        return FoldedGraph(drawn, index_of, edges, leaves, users)
+        return FoldedGraph(drawn, index_of, edges, leaves, users, len(self._nodes))
 
     def _attach_leaves(self) -> dict[int, list[Node]]:
         """Return the leaves that each node uses, directly or through views of only that leaf."""

@@ -80,6 +80,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "parameter_badges": schema.ParameterBadge,
     "unused_parameters": schema.SceneUnusedParameter,
     "facts": schema.SceneFact,
+    "checks": schema.SceneCheckGroup,
     "findings": schema.SceneFinding,
     "regions": schema.SceneRegion,
     "diffs": schema.SceneDiffRow,
@@ -127,7 +128,6 @@ def to_payload(scene: Scene) -> dict[str, Any]:
     payload["summary"] = {f.name: getattr(scene.summary, f.name) for f in fields(scene.summary)}
     payload["summary"]["notices"] = list(scene.summary.notices)
     payload["summary"]["idle_ns"] = list(scene.summary.idle_ns)
-    payload["summary"]["searched"] = list(scene.summary.searched)
     for name, kind in TABLES.items():
         table, named = _columns(getattr(scene, name), kind, strings)
         payload[name] = table

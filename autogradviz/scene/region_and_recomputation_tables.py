@@ -157,6 +157,11 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
             if not lineno and event.in_forward:
                 filename, lineno = _only_update(analysis, event.state_name)
             before, after = state_texts(event.before, event.after)
+            step = _step_of_line(analysis, filename, lineno, event.state_name)
+            numbers = (event.before_number, event.after_number)
+            before_next, after_next = (
+                "" if step is None or number is None else f"{number + step:g}" for number in numbers
+            )
             changes[event.region_id, event.state_name] = SceneChange(
                 region=region_index[event.region_id],
                 name=event.state_name,
@@ -165,8 +170,17 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
                 by_forward=event.in_forward,
                 filename=filename,
                 lineno=lineno,
+                before_next=before_next,
+                after_next=after_next,
             )
     return tuple(sorted(changes.values(), key=lambda change: change.region))
+
+
+def _step_of_line(analysis: Analysis, filename: str, lineno: int, name: str) -> float | None:
+    """Return the number that a line adds to a state, None if it does something else."""
+    text = analysis.source_lines.get((filename, lineno), "").strip()
+    found = re.match(rf"{re.escape(name)}\s*([+-])=\s*(\d+(?:\.\d+)?)\s*(?:#|$)", text)
+    return float(found[1] + found[2]) if found else None
 
 
 def _only_update(analysis: Analysis, name: str) -> tuple[str, int]:

@@ -34,7 +34,7 @@ from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import RegionRan
 from autogradviz.scene.node_boxes_and_badges import TITLES, kind_of_slot
 from autogradviz.scene.schema import SceneFold, SceneRibbon
-from autogradviz.scene.variable_names_of_storages import name_storages
+from autogradviz.scene.variable_names_of_storages import loss_of_backward, name_storages
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ MAX_KINDS_NAMED: Final = 2
 MAX_BLOCKS_NAMED: Final = 2
 
 _BLOCK: Final = re.compile(r"^(?:.*?\.)??\d+(?=\.|$)")
-
-_CALL: Final = re.compile(r"([A-Za-z_][\w.]*)\.backward\(")
 
 _Edge: TypeAlias = "tuple[float, ...]"  # from and to, or nothing
 _make_ribbon = maker(SceneRibbon)
@@ -561,8 +559,7 @@ def _labels(analysis: Analysis, turns: Sequence[_Turn]) -> list[str]:
 def _name(span: Span | None) -> str:
     if span is None:
         return "no backward"
-    found = _CALL.match(span.location.text.strip()) if span.location else None
-    return found[1] if found else "backward"
+    return loss_of_backward(span) or "backward"
 
 
 def _forward_time(

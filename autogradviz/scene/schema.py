@@ -96,6 +96,16 @@ class SceneFact:
     text: str  # "78 of 78 parameters got a gradient, norms 0.0039 to 1.3"
     view: str  # the view with the evidence
     good: bool
+    topic: str  # "gradients", "writes", "memory" or "checkpoints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneCheckGroup:
+    """Kinds of problems of one topic that were looked for."""
+
+    topic: str  # of facts with what the recording shows, or one of its own
+    title: str
+    kinds: tuple[str, ...]  # "gradient counted twice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +228,9 @@ class SceneGroup:
     path: str  # "h.0.attn"
     depth: int
     node_count: int
-    nbytes: int  # saved by the forward, each storage counted once
+    nbytes: int  # saved by the forward; groups that have no node in common add up to the total
     recomputed_nbytes: int  # saved only by recomputations
+    shared_nbytes: int  # that its nodes keep too, counted for nodes outside of it
     peak_nbytes: int  # of both, held at the peak of the recording
     repeat: int  # number of identical blocks in a run, else 1
     checkpointed: bool  # the entire group is one checkpoint region
@@ -547,6 +558,9 @@ class SceneChange:
     by_forward: bool  # the region's forward changed it
     filename: str  # of the line that changed it, or of the only one that updates it; "" if unknown
     lineno: int  # 0 if unknown
+    # After that line in the forward and in the recomputation, if it adds a number; else "".
+    before_next: str = ""
+    after_next: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -681,7 +695,7 @@ class SceneSummary:
     older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
     older_steps: int = 0  # the number of these steps
     without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
-    searched: tuple[str, ...] = ()  # kinds of problems that were looked for, with the audit
+    folded_text: str = ""  # what the nodes are that are not drawn as boxes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -791,6 +805,7 @@ class Scene:
     detaches: tuple[SceneDetach, ...] = ()
     unused_parameters: tuple[SceneUnusedParameter, ...] = ()
     facts: tuple[SceneFact, ...] = ()
+    checks: tuple[SceneCheckGroup, ...] = ()
     regions: tuple[SceneRegion, ...] = ()
     diffs: tuple[SceneDiffRow, ...] = ()
     spans: tuple[SceneSpan, ...] = ()

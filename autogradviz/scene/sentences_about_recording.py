@@ -68,7 +68,7 @@ def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> 
         f"{len(infinite):,} got NaN or infinity" if infinite else "",
     ]
     text = "; ".join([words, *filter(None, problems)])
-    yield SceneFact(text=text, view="graph", good=not any(problems))
+    yield SceneFact(text=text, view="graph", good=not any(problems), topic="gradients")
     for place, number in cleared.most_common(1):
         line = f" at {place}" if place else ""
         are = "is" if number == 1 else "are"
@@ -76,6 +76,7 @@ def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> 
             text=f"{plural(number, 'gradient')} {are} zero now: cleared{line}",
             view="graph",
             good=True,
+            topic="gradients",
         )
 
 
@@ -100,6 +101,7 @@ def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
             text=f"{wrong:,} of {count:,} saved tensors were written between save and use",
             view="tensors",
             good=not wrong,
+            topic="writes",
         )
 
 
@@ -113,9 +115,9 @@ def _memory(analysis: Analysis) -> Iterator[SceneFact]:
     text = (
         f"{format_bytes(held)} of saved tensors are still held at the end"
         if held
-        else f"all saved tensors were released: {format_bytes(sizes.saved)} saved{again}"
+        else f"All saved tensors were released: {format_bytes(sizes.saved)} saved{again}"
     )
-    yield SceneFact(text=text, view="tensors", good=not held)
+    yield SceneFact(text=text, view="tensors", good=not held, topic="memory")
 
 
 def _recomputations(analysis: Analysis) -> Iterator[SceneFact]:
@@ -125,4 +127,5 @@ def _recomputations(analysis: Analysis) -> Iterator[SceneFact]:
         return
     same = sum(run.first_difference is None for run in runs)
     text = f"{same:,} of {len(runs):,} recomputations ran the same ops as the forward"
-    yield SceneFact(text=text, view="checkpoint", good=same == len(runs))
+    good = same == len(runs)
+    yield SceneFact(text=text, view="checkpoint", good=good, topic="checkpoints")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op
+    from autogradviz.analysis.types import Op, Span
 
 
+_BACKWARD: Final = re.compile(r"([A-Za-z_][\w.]*)\.backward\(")
 _OPERATORS: Final[dict[str, type[ast.operator]]] = {
     "MmBackward": ast.MatMult,
     "BmmBackward": ast.MatMult,
@@ -43,8 +45,8 @@ def name_storages(analysis: Analysis, storage_ids: Collection[int]) -> dict[int,
     storage must be new on the line: ``q = q.view(-1)`` gives no name to the storage of ``q``.
     Lines that are not a whole statement give no names.
 
-    What is still unnamed has the name of the operand that it was saved as: "k" for the second
-    factor of ``q @ k.transpose(-2, -1)``, which PyTorch copied.
+    What is still unnamed has the name of the operand that it was saved as: "copy of k" for the
+    second factor of ``q @ k.transpose(-2, -1)``, which PyTorch copied at this line.
     """
     names: dict[int, str] = {}
     outputs: dict[int, str] = {}
@@ -90,7 +92,9 @@ def _name_operands(analysis: Analysis, storage_ids: Collection[int]) -> dict[int
             continue
         name = operand_name(saved.location.text, node.name, saved.slot or "")
         if name:
-            names[storage_id] = name
+            creator = analysis.creators.get(storage_id)
+            is_copy = creator is not None and creator.location == saved.location
+            names[storage_id] = f"copy of {name}" if is_copy else name
     return names
 
 
@@ -161,6 +165,14 @@ def _name(analysis: Analysis, op: Op, storage_ids: Collection[int], names: dict[
 
 
 @cache
+def loss_of_backward(backward: Span | None) -> str:
+    """Return the loss in the line that started a backward: "loss_d" of ``loss_d.backward()``."""
+    if backward is None or backward.location is None:
+        return ""
+    found = _BACKWARD.match(backward.location.text.strip())
+    return found[1] if found else ""
+
+
 def assigned_name(line: str) -> str:
     """Return the variables that a line assigns the result of an operation to.
 

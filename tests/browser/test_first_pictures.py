@@ -57,4 +57,5 @@ def test_first_picture_is_readable_at_every_width(open_page, picture, name):
             for box in boxes
             if box["kind"] == "group" and 0 < (box["y"] - y) * scale < view["height"]
         ]
-        assert sum(text.endswith((" saved", " recomputed")) for text, _ in texts) >= len(closed)
+        ends = (" saved", " recomputed", " shared")
+        assert sum(text.endswith(ends) for text, _ in texts) >= len(closed)

@@ -18,8 +18,8 @@ def test_values_at_the_entry_of_a_region_are_named_so(open_page, picture):
     assert "at entry: Routed.calls = 3" in forward.text_content()
     assert "at entry: Routed.calls = 8" in again.text_content()
     for column, value, ran, idle in (
-        (forward, "from 3", "sigmoid", "gelu"),
-        (again, "from 8", "gelu", "sigmoid"),
+        (forward, "3 → 4", "sigmoid", "gelu"),
+        (again, "8 → 9", "gelu", "sigmoid"),
     ):
         update = column.locator(".agv-source-line", has_text="Routed.calls += 1")
         assert update.locator(".agv-source-tag").text_content() == value

@@ -11,7 +11,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.flame_graph import build_flame_rows
+from autogradviz.analysis.idle_time import find_idle
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 import recordings
@@ -163,6 +165,23 @@ def test_callers_of_a_compiled_region_have_its_bytes():
     roots = {root_of(scene, each.call) for each in counted}
     assert len(counted) > 1
     assert {scene.call_frames[at].function for at in roots} == {"record"}
+
+
+def test_time_of_a_compiled_region_is_that_of_its_line_and_not_idle():
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Dropout(0.1))
+    compiled = torch.compile(model, backend="aot_eager")
+    with autogradviz.record(model) as trace:
+        compiled(torch.rand(64, 64)).sum().backward()
+    runs = region_times(trace.analysis)
+    assert runs
+    assert all(run.end_ns > run.start_ns for run in runs)
+    idle = find_idle(trace.analysis)
+    for run in runs:
+        for start, end in zip(idle[::2], idle[1::2], strict=True):
+            assert end <= run.start_ns or start >= run.end_ns
+    forward = sum(row.ns for row in trace._viewer_scene.call_times if row.phase == "forward")
+    phases = trace.phase_times()
+    assert sum(run.own_ns for run in runs) <= forward <= phases.forward_ns
 
 
 def root_of(scene, frame):

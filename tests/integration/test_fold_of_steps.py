@@ -376,9 +376,9 @@ def test_graph_and_fold_count_a_tensor_of_two_losses_alike():
         loss_g = functional.softplus(-critic(fake)).mean()
         loss_g.backward()
     scene = trace._viewer_scene
-    graphs = [group.nbytes for group in scene.groups if group.parent == 0]
+    graphs = [(each.nbytes, each.shared_nbytes) for each in scene.groups if each.parent == 0]
     first, second = scene.folds
     assert first.shared_nbytes == 0
     assert second.shared_nbytes == fake.nbytes
-    assert graphs == [fold.nbytes + fold.shared_nbytes for fold in scene.folds]
+    assert graphs == [(fold.nbytes, fold.shared_nbytes) for fold in scene.folds]
     assert "4.1 kB more are kept for an earlier backward too" in second.sentence

@@ -69,6 +69,7 @@ def small_scene(*, name="ExpBackward0", **summary):
         node_count=1,
         nbytes=0,
         recomputed_nbytes=0,
+        shared_nbytes=0,
         peak_nbytes=0,
         repeat=1,
         checkpointed=False,

@@ -102,10 +102,14 @@ def test_stored_answers_leave_out_buffers():
 
 
 def test_kinds_that_were_looked_for_are_those_of_rules_that_apply():
-    searched = mixed()._viewer_scene.summary.searched
-    assert "gradients-not-cleared" in searched
-    assert "saved-tensor-mutated" not in searched  # only an exception tells
-    assert list(searched) == sorted(set(searched))
+    checks = mixed()._viewer_scene.checks
+    searched = [kind for each in checks for kind in each.kinds]
+    assert "gradients not cleared" in next(
+        each.kinds for each in checks if each.topic == "gradients"
+    )
+    assert "saved tensor mutated" not in searched  # only an exception tells
+    assert len(searched) == len(set(searched))
+    assert {"gradients", "writes", "memory"} <= {each.topic for each in checks}
 
 
 def test_scene_of_a_picture_has_no_audit():
@@ -116,6 +120,7 @@ def test_scene_of_a_picture_has_no_audit():
         dataclasses.replace(
             recorded._viewer_scene,
             summary=recorded._scene.summary,
+            checks=(),
             cause_steps=(),
             audit_entries=(),
             answers=(),

@@ -17,7 +17,8 @@ def recording(*, state, end_ns=10_000):
     """Return a recording with one op, then one node whose run has no end."""
     node = SimpleNamespace(ran=((100, None),), state=state)
     op = SimpleNamespace(time_ns=0, duration_ns=100)
-    return SimpleNamespace(ops=[op], graph=SimpleNamespace(nodes={1: node}), end_ns=end_ns)
+    graph, log = SimpleNamespace(nodes={1: node}), SimpleNamespace(of=lambda kind: ())
+    return SimpleNamespace(ops=[op], graph=graph, log=log, end_ns=end_ns)
 
 
 @pytest.mark.parametrize(("state", "idle"), [("failed", (100, 10_000)), ("ran", ())])

@@ -94,6 +94,7 @@ const SCENE = {
     },
     { ...MARK, picture: 1, shape: "rect", style: "chip value", item: 9 },
   ],
+  storages: [],
   compiled_slots: ["a", "b", "x"].map((name) => ({
     region: 0,
     name,

@@ -48,7 +48,7 @@ function durations(scene, start, end) {
 
 /**
  * @param {Store} store
- * @returns {string} "150 of 408 nodes drawn": views and AccumulateGrad are drawn as parts of others
+ * @returns {string} "150 of 408 nodes drawn": the others are in `folded_text` of the summary
  */
 export function drawnNodes({ scene, step }) {
   const { nodes, summary, steps } = scene;

@@ -23,6 +23,7 @@ const BANDWIDTH = 12e9;
  * @typedef {object} Held
  * @property {Set<number>} atPeak ids of storages
  * @property {Set<number>} again ids of storages that only backward has, computed again
+ * @property {Set<number>} inputs ids of storages that are held first as arguments of a checkpoint
  */
 
 /** @typedef {{time_ns: number, nbytes: number}[]} Curve */
@@ -66,6 +67,8 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
       if (unpacked_seq >= 0) hold(storage + count * (region + 1), unpacked_seq, end_seq);
     }
   }
+  /** @type {Map<number, number>} when a checkpoint began to hold a storage as an argument */
+  const inputs = new Map();
   /** @type {Map<number, number>} by step */
   const recomputeNs = new Map();
   /** @type {Map<number, number>} by step */
@@ -80,7 +83,10 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
     if (region >= 0 && kindOf(region) === "offload") add(copied, call.step, call.copied);
     else if (region === at) {
       add(recomputeNs, call.step, call.recompute_ns);
-      for (const storage of call.inputs) hold(storage, call.entered_seq, call.released_seq);
+      for (const storage of call.inputs) {
+        hold(storage, call.entered_seq, call.released_seq);
+        if (!inputs.has(storage)) inputs.set(storage, call.entered_seq);
+      }
     }
   });
   const curve = sumIntervals(intervals, (key) => storage_sizes[key % count].nbytes);
@@ -91,12 +97,15 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
     const seq = curve.find(({ nbytes }) => nbytes === peak)?.time_ns ?? 0;
     const atPeak = new Set();
     const again = new Set();
+    const first = new Set();
     for (const [key, list] of intervals) {
       const { storage_id: id } = storage_sizes[key % count];
       if (list.some(([start, end]) => start <= seq && seq < end)) atPeak.add(id);
       if (key >= count && !intervals.has(key % count)) again.add(id);
+      const since = inputs.get(key);
+      if (since !== undefined && list.every(([start]) => start >= since)) first.add(id);
     }
-    return { atPeak, again };
+    return { atPeak, again, inputs: first };
   };
   return {
     peak,

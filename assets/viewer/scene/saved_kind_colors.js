@@ -39,11 +39,54 @@ export function kindOfStorage(scene, storageId) {
 
 /**
  * @param {Scene} scene
- * @param {string} title of a kind
+ * @param {string} kind its name or title
+ */
+const findKind = ({ saved_kinds }, kind) =>
+  saved_kinds.find(({ name, title }) => name === kind || title === kind);
+
+/**
+ * @param {Scene} scene
+ * @param {string} kind its name or title
  * @param {string} theme
  * @returns {string | undefined} its color
  */
-export function kindHue(scene, title, theme) {
-  const kind = scene.saved_kinds.find((each) => each.title === title);
-  return kind && (theme === "dark" ? kind.dark : kind.light);
+export function kindHue(scene, kind, theme) {
+  const found = findKind(scene, kind);
+  return found && (theme === "dark" ? found.dark : found.light);
+}
+
+/**
+ * @param {Scene} scene
+ * @param {string} kind its name or title
+ * @returns {string} its color in style sheets, in either theme: `setKindColors` defines it
+ */
+export const kindFill = (scene, kind) => `var(--kind-${findKind(scene, kind)?.name}, var(--text3))`;
+
+/**
+ * @param {Scene} scene
+ * @param {HTMLElement} root
+ * @param {string} theme
+ */
+export function setKindColors(scene, root, theme) {
+  for (const [name, color] of Object.entries(kindColors(scene, theme)))
+    root.style.setProperty(`--kind-${name}`, color);
+}
+
+/**
+ * Return kinds with their bytes, the largest first; of equal ones the first in the list of kinds.
+ *
+ * @param {Scene} scene
+ * @param {Map<string, number>} sums by name or title of the kind
+ */
+export function largestKinds({ saved_kinds }, sums) {
+  const places = new Map(
+    saved_kinds.flatMap(({ name, title }, at) => [
+      [name, at],
+      [title, at],
+    ]),
+  );
+  const placeOf = (/** @type {string} */ kind) => places.get(kind) ?? places.size;
+  return [...sums]
+    .filter(([, nbytes]) => nbytes)
+    .sort((a, b) => b[1] - a[1] || placeOf(a[0]) - placeOf(b[0]));
 }

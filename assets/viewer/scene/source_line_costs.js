@@ -18,18 +18,20 @@ export const COLUMNS = [
   "recomputed",
   "forward",
   "backward",
+  "recompute",
   "optimizer",
   "outside",
   "nodes",
 ];
 
 /** @param {Cost} cost */
-export const timeOf = (cost) => cost[3] + cost[4] + cost[5] + cost[6];
+export const timeOf = (cost) => cost.slice(3, 8).reduce((sum, ns) => sum + ns);
 
 /** The definitions of those that are not in all views. */
 export const COST_DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
   ["forward, of a line", "of the ops that it runs"],
-  ["backward, of a line", "of the nodes that compute its gradients, and of its recomputation"],
+  ["backward, of a line", "of the nodes that compute its gradients, without recomputation"],
+  ["recompute, of a line", "of a checkpoint that it calls, in backward"],
 ]);
 
 /**
@@ -88,11 +90,10 @@ export function callCosts(scene, step = -1) {
   }
   for (const row of scene.call_times) {
     if (!inStep(step, () => row.step)) continue;
-    const phase = row.phase === "recompute" ? "backward" : row.phase;
-    add(row.origin, COLUMNS.indexOf(phase), row.ns);
+    add(row.origin, COLUMNS.indexOf(row.phase), row.ns);
   }
   for (const node of scene.nodes) {
-    if (inStep(step, () => stepOfNode(scene, node))) add(node.call, 7, 1);
+    if (inStep(step, () => stepOfNode(scene, node))) add(node.call, 8, 1);
   }
   const whole = own.map((cost) => [...cost]);
   for (let at = frames.length - 1; at >= 0; at--) {

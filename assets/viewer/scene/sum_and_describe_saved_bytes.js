@@ -6,6 +6,7 @@
  */
 
 import { formatBytes, plural } from "./format_numbers_and_names.js";
+import { isHeldAt } from "./storage_holds.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
@@ -60,14 +61,7 @@ export function sumBy(storages, keyOf) {
  */
 export function heldBytesAt(scene, time) {
   let sum = 0;
-  for (const { holds, nbytes } of scene.counted_storages) {
-    for (let at = 0; at < holds.length; at += 2) {
-      if (holds[at] <= time && (holds[at + 1] < 0 || holds[at + 1] > time)) {
-        sum += nbytes;
-        break;
-      }
-    }
-  }
+  for (const each of scene.counted_storages) if (isHeldAt(each, time)) sum += each.nbytes;
   return sum;
 }
 
@@ -119,13 +113,14 @@ export function olderText({ older_nbytes, older_steps }) {
 /**
  * Return the saved bytes of a group as text.
  *
- * @param {{nbytes: number, recomputed_nbytes: number}} group
- * @returns {string} "3.1 MB saved · 26 MB recomputed"; empty without any
+ * @param {{nbytes: number, recomputed_nbytes: number, shared_nbytes?: number}} group
+ * @returns {string} "3.1 MB saved · 26 MB recomputed · 8 kB shared"; empty without any
  */
-export function savedText({ nbytes, recomputed_nbytes }) {
+export function savedText({ nbytes, recomputed_nbytes, shared_nbytes }) {
   const parts = [];
   if (nbytes) parts.push(`${formatBytes(nbytes)} saved`);
   if (recomputed_nbytes) parts.push(`${formatBytes(recomputed_nbytes)} recomputed`);
+  if (shared_nbytes) parts.push(`${formatBytes(shared_nbytes)} shared`);
   return parts.join(" · ");
 }
 
@@ -139,14 +134,15 @@ export function contentsText(group) {
 }
 
 /**
- * @param {{nbytes: number, recomputed_nbytes: number}} group
+ * @param {{nbytes: number, recomputed_nbytes: number, shared_nbytes?: number}} group
  * @returns {string} the larger part of the same text
  */
-export function largerSavedText({ nbytes, recomputed_nbytes }) {
+export function largerSavedText({ nbytes, recomputed_nbytes, shared_nbytes }) {
   const isSaved = nbytes >= recomputed_nbytes;
   return savedText({
     nbytes: isSaved ? nbytes : 0,
     recomputed_nbytes: isSaved ? 0 : recomputed_nbytes,
+    shared_nbytes: nbytes || recomputed_nbytes ? 0 : shared_nbytes,
   });
 }
 

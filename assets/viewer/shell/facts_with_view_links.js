@@ -6,10 +6,12 @@ import { button, h } from "../dom.js";
 
 /**
  * @param {import("../shared_view_state.js").Store} store
+ * @param {string} [topic] of the only ones that are returned
  * @returns {HTMLElement[]}
  */
-export function factRows(store) {
-  return store.scene.facts.map(({ text, view, good }) =>
+export function factRows(store, topic) {
+  const facts = store.scene.facts.filter((each) => !topic || each.topic === topic);
+  return facts.map(({ text, view, good }) =>
     h(
       "div",
       "agv-fact",

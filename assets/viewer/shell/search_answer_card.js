@@ -1,10 +1,9 @@
 // @ts-check
 /** The answer to a question in the search field: sentence, picture, line, fix, links. */
 
-import { hostTheme } from "../canvas/theme.js";
 import { copyButton } from "../copy_button.js";
 import { button, h } from "../dom.js";
-import { kindColors } from "../scene/saved_kind_colors.js";
+import { kindFill } from "../scene/saved_kind_colors.js";
 import { formatPlace } from "../scene/format_numbers_and_names.js";
 import { answerMarkdown } from "../scene/answer_questions.js";
 
@@ -33,12 +32,11 @@ export function openAnswer(store, { link, filename, lineno }) {
  */
 export function answerCard(store, question, answer, close) {
   const { sentence, bars, filename, lineno, line, fix, link } = answer;
-  const colors = kindColors(store.scene, hostTheme());
   const most = Math.max(...bars.map(([, , share]) => share), 0.001);
   const rows = bars.map(([label, amount, share, kind]) => {
     const bar = h("span", "agv-answer-bar");
     bar.style.width = `${(100 * share) / most}%`;
-    if (colors[kind]) bar.style.background = colors[kind];
+    if (kind) bar.style.background = kindFill(store.scene, kind);
     return h(
       "div",
       "agv-answer-row",

@@ -63,7 +63,7 @@ export function searchEntries(sceneIndex) {
  * @param {number} called whether the module of a parameter without a node was called
  * @returns {string}
  */
-export const stateOfUnused = (called) => (called ? "not in the graph" : "never called");
+export const stateOfUnused = (called) => (called ? "no gradient" : "never called");
 
 /**
  * Return an entry for each name that several nodes share.

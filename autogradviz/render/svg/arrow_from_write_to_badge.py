@@ -171,7 +171,15 @@ def _label_place(
     up = (victim_y > y) - (victim_y < y)
     edge = placement.width + EDGE
     corner = max(x for x, _ in points) + BADGE_GAP
-    start = min(_extent(scene, culprit).right + 4, edge - width)
+    # Inside the frames around the write.
+    inner = [
+        box.x + box.width
+        for box in placement.boxes
+        if box.kind == "frame"
+        and box.x < culprit.x < box.x + box.width
+        and box.y < culprit.y < box.y + box.height
+    ]
+    start = min(_extent(scene, culprit).right + 4, min(edge, *inner, edge) - 8 - width)
     middle = (points[0][0] + points[-1][0] - width) / 2
     straight = len(points) == 2  # noqa: PLR2004
     places = [
@@ -186,6 +194,8 @@ def _label_place(
 
     def free(place: Point) -> bool:
         x, middle = place
+        if any(x < right < x + width for right in inner):
+            return False
         return x + width <= edge and all(
             each.right < x or each.left > x + width
             or each.bottom < middle - 8 or each.top > middle + 8

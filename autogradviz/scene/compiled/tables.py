@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # --- the compilations of one function as a tree: which guard failed, and what was compiled instead
 
+_NOT_ALLOWED: Final = ": not in recomputable allowlist"
+
 
 def guard_tree(region: CompiledRegion, recompiles: Iterable[Recompile]) -> tuple[str, ...]:
     """Return the lines of the tree that a region belongs to; none if nothing was compiled again.
@@ -288,13 +290,25 @@ def _slot(
         kind=slot.kind,
         description=" ".join(part for part in (slot.dtype, shape) if part),
         nbytes=slot.nbytes,
-        reason=slot.reason,
+        reason=_plain(slot.reason),
         remedy=slot.remedy,
         hook=_hook(hooks.get(slot_hook(slot))),
         filename=filename,
         lineno=lineno,
         storage=-1 if storage_id is None else storage_index.get(storage_id, -1),
     )
+
+
+def _plain(reason: str) -> str:
+    """Return why a value is saved, without the partitioner's word for ops that it never repeats."""
+    if not reason.endswith(_NOT_ALLOWED):
+        return reason
+    need, _, obstacle = reason.removesuffix(_NOT_ALLOWED).partition("; ")
+    if obstacle.endswith(" may not run again"):
+        name = obstacle.removesuffix(" may not run again")
+        return f"{need}; the compiler does not run {name} again"
+    name = obstacle.removeprefix("recomputing it would run ").removesuffix(" again")
+    return f"{need}; it depends on {name}, which the compiler does not run again"
 
 
 def _steps(

@@ -92,7 +92,7 @@ export function recordingDetails(store) {
     parts.push(section("Slowest nodes", aside, h("div", {}, ...rows)));
   }
   const counts = [
-    plural(summary.nodes, "node"),
+    `${plural(summary.nodes, "node")}${summary.folded_text && ` (${summary.folded_text})`}`,
     plural(summary.ops, "operator"),
     plural(summary.events, "event"),
     summary.torch_version && `torch ${summary.torch_version}`,

@@ -30,20 +30,32 @@ export function sideBySide({ sceneIndex }, rows, changes) {
   }
   const written = changes.filter(({ filename, lineno }) => filename === file && lineno);
   for (const { lineno } of written) lines.add(lineno);
+  // The line after the update that reads the state, as a condition does.
+  const source = sceneIndex.source.get(file);
+  const readers = written.flatMap((change) =>
+    [...(source ?? [])]
+      .filter(
+        ([line, text]) =>
+          line > change.lineno && line < Math.max(...lines) && text.includes(change.name),
+      )
+      .slice(0, change.before_next ? 1 : 0)
+      .map(([line]) => ({ line, change })),
+  );
   const values = (written.length ? written : changes).slice(0, MAX_VALUES);
   const column = (/** @type {Run} */ run) => {
+    const isForward = run === "forward";
     const marks = [...lines].map((line) => markOf(run, line, rows, written));
+    for (const { line, change } of readers) {
+      const tag = `${change.name} is ${isForward ? change.before_next : change.after_next}`;
+      if (!lines.has(line)) marks.push({ line, kind: "changed", tag, text: "" });
+    }
     const state = values.map(
-      (each) => `at entry: ${each.name} = ${run === "forward" ? each.before : each.after}`,
+      (each) => `at entry: ${each.name} = ${isForward ? each.before : each.after}`,
     );
     return h(
       "div",
       {},
-      h(
-        "h4",
-        run === "forward" ? "" : "agv-recompute",
-        run === "forward" ? "Forward" : "Recompute",
-      ),
+      h("h4", isForward ? "" : "agv-recompute", isForward ? "Forward" : "Recompute"),
       h("p", "agv-mono agv-muted", state.join(" · ")),
       excerpt(sceneIndex, file, marks, 1),
     );
@@ -66,7 +78,9 @@ export function sideBySide({ sceneIndex }, rows, changes) {
 function markOf(run, line, rows, written) {
   const change = written.find(({ lineno }) => lineno === line);
   if (change) {
-    const tag = `from ${run === "forward" ? change.before : change.after}`;
+    const [from, to] =
+      run === "forward" ? [change.before, change.before_next] : [change.after, change.after_next];
+    const tag = to ? `${from} → ${to}` : `from ${from}`;
     return { line, kind: "culprit", tag, text: "" };
   }
   const ran = rows.filter((row) => row[`${run}_line`] === line);

@@ -4,6 +4,7 @@
 import { choice, h, listen, propertyList } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format_numbers_and_names.js";
 import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
+import { isSavedIn } from "../../scene/storage_holds.js";
 import { panel } from "../panels_and_tables.js";
 import { rowsPanel, totals } from "./totals_and_rows_tables.js";
 import { makeFolds, sideOf } from "./folds_side_by_side.js";
@@ -49,6 +50,10 @@ export function makeStepComparison(store, palette) {
     const [total] = rows;
     const titles = pair.map((at) => `step ${scene.steps[at].number}`);
     const phases = rows.filter(({ kind }) => kind === "phase");
+    const shared = [...scene.counted_storages].reduce(
+      (sum, each) => sum + (pair.every((at) => isSavedIn(scene, each, at)) ? each.nbytes : 0),
+      0,
+    );
     const show = (/** @type {{first_nodes: number[]}} */ row) => {
       const node = Math.max(...row.first_nodes.slice(1), row.first_nodes[0]);
       if (node >= 0) store.set("selected", { kind: "node", index: node });
@@ -58,7 +63,7 @@ export function makeStepComparison(store, palette) {
         "wide",
         head,
         h("p", "agv-difference", sentenceOfSteps(rows)),
-        h("div", "agv-compare-top", totals(total, phases, titles), folds.element),
+        h("div", "agv-compare-top", totals(total, phases, titles, shared), folds.element),
       ),
       rowsPanel(rows, show),
       panel(

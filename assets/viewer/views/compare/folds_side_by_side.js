@@ -14,7 +14,7 @@ import { paintFold } from "../saved_memory_fold/paint_fold.js";
 
 /** @typedef {import("../../types.js").Scene} Scene */
 
-/** @typedef {{title: string, scene: Scene, fold: number, step: number}} Side one execution */
+/** @typedef {{title: string, scene: Scene, fold: number}} Side one execution */
 
 /**
  * @param {string} title
@@ -23,13 +23,13 @@ import { paintFold } from "../saved_memory_fold/paint_fold.js";
  * @returns {Side} with the fold that holds most
  */
 export function sideOf(title, scene, step = -1) {
-  if (step < 0) return { title, scene, fold: largestFold(scene), step };
+  if (step < 0) return { title, scene, fold: largestFold(scene) };
   let fold = -1;
   for (const each of scene.folds) {
     const isLarger = fold < 0 || each.peak_nbytes > scene.folds[fold].peak_nbytes;
     if (each.drawn && each.step === step && isLarger) fold = each.index;
   }
-  return { title, scene, fold, step };
+  return { title, scene, fold };
 }
 
 /**
@@ -77,11 +77,13 @@ export function makeFolds(palette) {
     const [first, second] = sides.map(({ title }) => title);
     const lines = second ? ` · dashed ${first}, solid ${second}` : "";
     heldTitle.replaceChildren(h("b", "", "Held"), lines);
-    sides.forEach(({ title, scene, fold: at, step }, place) => {
+    sides.forEach(({ title, scene, fold: at }, place) => {
       const fold = scene.folds[at];
-      const own = step < 0 && scene.folds.length === 1 ? "" : " for its largest backward";
-      const held = fold && `${formatBytes(fold.peak_nbytes)} at the peak${own}`;
-      const peak = held ?? "no saved tensor";
+      const own = fold?.label && ` for ${fold.label}`;
+      const shared = fold?.shared_nbytes ? `, ${formatBytes(fold.shared_nbytes)} shared` : "";
+      const peak = fold
+        ? `${formatBytes(fold.peak_nbytes)} at the peak${own}${shared}`
+        : "no saved tensor";
       panes[place].title.replaceChildren(h("b", "", title), ` · ${peak}`);
       panes[place].canvas.setAttribute("aria-label", `${title}: ${fold?.sentence ?? peak}`);
     });

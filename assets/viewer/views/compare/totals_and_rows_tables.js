@@ -134,13 +134,15 @@ const MEANINGS = {
  * @param {Row} total
  * @param {Row[]} phases
  * @param {string[]} titles of both
+ * @param {number} [shared] bytes that both save
  * @returns {HTMLElement}
  */
-export function totals(total, phases, titles) {
+export function totals(total, phases, titles, shared = 0) {
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
     ["saved, in all", total.saved, formatBytes],
+    ["of it the same storages", [shared, shared], formatBytes],
     ["recomputed, in all", total.recomputed, formatBytes],
     ["nodes drawn", total.nodes, formatCount],
   ];

@@ -78,6 +78,7 @@ function saved({ scene }, indices) {
     const [slot] = group;
     const more = group.length > 1 ? ` and ${group.length - 1} like it` : "";
     const place = slot.lineno ? placeOf(slot) : "";
+    const { name = slot.name } = scene.storages[slot.storage] ?? {};
     return h(
       "div",
       "agv-slot",
@@ -85,10 +86,14 @@ function saved({ scene }, indices) {
         "div",
         "agv-title-line",
         swatch(slot.kind),
-        h("span", "agv-grow", h("b", "", slot.name), more),
+        h("span", "agv-grow", h("b", "", name), more),
         h("span", "", slot.kind === "size" ? "" : formatBytes(sum(group))),
       ),
-      h("p", "agv-muted agv-mono", dotted([place, slot.description])),
+      h(
+        "p",
+        "agv-muted agv-mono",
+        dotted([place, slot.description, name === slot.name ? "" : slot.name]),
+      ),
       h("p", "agv-text", slot.reason),
       slot.hook !== "" && h("p", "agv-text agv-muted", slot.hook),
     );

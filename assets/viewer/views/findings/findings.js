@@ -3,6 +3,7 @@
 
 import { button, h, listHead, onArrows } from "../../dom.js";
 import { Lifelines } from "../tensors/lifelines.js";
+import { GraphAroundFinding } from "../graph/graph_around_finding.js";
 import { block, excerpts, explanationOf, findingSource, fixBlock } from "./finding_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 import { stoppedBefore, whyOfFinding } from "../../shell/details/shared_sections.js";
@@ -24,6 +25,7 @@ export class Findings {
     /** @type {import("../tensors/lifelines.js").RowSource} of the tensor that the finding is about */
     this.written = { rows: [], listeners: [] };
     this.lifeline = new Lifelines(store, palette, this.written);
+    this.graph = new GraphAroundFinding(store, palette);
     this.list = h("div", {
       class: "agv-list",
       attrs: { role: "listbox", tabindex: "0", "aria-label": "Findings" },
@@ -57,6 +59,11 @@ export class Findings {
     this.#fill();
   }
 
+  draw() {
+    this.lifeline.draw();
+    this.graph.draw();
+  }
+
   #fill() {
     const { scene, finding, entry } = this.store;
     const { audit_entries } = scene;
@@ -67,9 +74,24 @@ export class Findings {
       ...(entry >= 0
         ? [entryCard(this.store, audit_entries[entry])]
         : chosen
-          ? [findingCard(this.store, chosen, finding), ...this.#story(chosen)]
+          ? [
+              findingCard(this.store, chosen, finding),
+              ...this.#story(chosen),
+              ...this.#picture(chosen),
+            ]
           : [nothingFound(this.store)]),
     );
+  }
+
+  /**
+   * @param {Finding} finding
+   * @returns {HTMLElement[]} the graph around its node
+   */
+  #picture(finding) {
+    const node = nodeOf(this.store.scene, finding);
+    if (node === undefined) return [];
+    requestAnimationFrame(() => this.graph.show(node));
+    return [block("In the graph", this.graph.element)];
   }
 
   /**
@@ -157,25 +179,23 @@ function otherEntries({ audit_entries, cause_steps, findings, summary }) {
  * @returns {HTMLElement}
  */
 function nothingFound(store) {
-  const { searched } = store.scene.summary;
-  const list = h(
-    "ul",
-    "agv-kinds",
-    ...searched.map((kind) => h("li", "", kind.replaceAll("-", " "))),
+  const groups = [...store.scene.checks].map(({ topic, title, kinds }) =>
+    h(
+      "section",
+      "agv-check-group",
+      h("h4", "", title),
+      ...factRows(store, topic),
+      h("div", "agv-muted", `none of ${plural(kinds.length, "kind")} of problems:`),
+      h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
+    ),
   );
-  const rows = factRows(store);
   return h(
     "article",
     "agv-finding agv-entry",
     h("h3", "", "No problems found"),
-    rows.length > 0 && block("What the recording shows", ...rows),
-    searched.length > 0 &&
-      h(
-        "details",
-        "agv-block",
-        h("summary", "", `${plural(searched.length, "kind")} of problems were looked for`),
-        list,
-      ),
+    groups.length
+      ? h("div", "agv-check-groups", ...groups)
+      : block("What the recording shows", ...factRows(store)),
   );
 }
 
@@ -251,15 +271,24 @@ function findingPlace(finding) {
 }
 
 /**
+ * @param {import("../../types.js").Scene} scene
+ * @param {Finding} finding
+ * @returns {number | undefined} its node, or the one that reads what its line detached
+ */
+function nodeOf({ detaches }, { nodes, culprit_file: file, culprit_line: line }) {
+  return (
+    nodes[0] ?? detaches.find((each) => each.filename === file && each.lineno === line)?.reader
+  );
+}
+
+/**
  * @param {Store} store
  * @param {Finding} finding
  * @param {number} at
  * @returns {HTMLElement}
  */
 function findingCard(store, finding, at) {
-  const { culprit_file: file, culprit_line: line } = finding;
-  const cut = store.scene.detaches.find((each) => each.filename === file && each.lineno === line);
-  const node = finding.nodes[0] ?? cut?.reader;
+  const node = nodeOf(store.scene, finding) ?? -1;
   const show = () => store.reveal({ kind: "node", index: node });
   const compare = () => store.showRegion(finding.region);
   const glyph = finding.confidence === "hint" ? GLYPHS.findings : "failed";
@@ -280,7 +309,7 @@ function findingCard(store, finding, at) {
     h(
       "div",
       "agv-buttons",
-      node !== undefined && button("Show in the graph", "agv-button", show),
+      node >= 0 && button("Show in the graph", "agv-button", show),
       ...whyOfFinding(store, at, "agv-button"),
       finding.region >= 0 && button("Compare forward and recomputation", "agv-button", compare),
     ),

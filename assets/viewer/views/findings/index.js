@@ -15,6 +15,6 @@ export const findingsView = {
   alarms: ({ findings }) => findings.some(({ confidence }) => confidence !== "hint"),
   mount(store, palette) {
     const findings = new Findings(store, palette);
-    return { elements: [findings.element], redraw: () => findings.lifeline.draw() };
+    return { elements: [findings.element], redraw: () => findings.draw() };
   },
 };

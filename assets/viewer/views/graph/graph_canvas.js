@@ -408,12 +408,17 @@ export class GraphCanvas {
   #bringIntoView(item, readable) {
     const box = findBox(this.placement, item);
     if (!box || !this.width) return;
-    this.moved = true;
     const rect = rectOf(box);
-    if (readable && this.camera.scale < READABLE) {
-      this.camera = centered(rect, this.width, this.height, 0.9);
-    }
-    this.camera = moveInto(this.camera, rect, this.width, this.height);
+    const near =
+      readable && this.camera.scale < READABLE
+        ? centered(rect, this.width, this.height, 0.9)
+        : this.camera;
+    const camera = moveInto(near, rect, this.width, this.height);
+    // A camera that need not move goes on adapting to the size of the view.
+    const { x, y, scale } = this.camera;
+    if (camera.x === x && camera.y === y && camera.scale === scale) return;
+    this.moved = true;
+    this.camera = camera;
     this.schedule();
   }
 

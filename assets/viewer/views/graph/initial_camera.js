@@ -21,14 +21,15 @@ export const COMFORTABLE = 0.75;
 /**
  * Show the entire graph if it is readable; else the failing node, or else the top.
  *
- * @param {import("./graph_canvas.js").GraphCanvas} canvas
+ * @param {import("./graph_canvas.js").GraphCanvas
+ *   | import("./graph_around_finding.js").GraphAroundFinding} canvas
  * @returns {import("./camera.js").Camera}
  */
 export function initialCamera(canvas) {
   const { placement, sceneIndex, store, width, height } = canvas;
   const graph = graphRect(canvas);
   const whole = fitTo(graph, width, height);
-  const victim = store.scene.findings[0]?.nodes[0];
+  const victim = "focus" in canvas ? canvas.focus : store.scene.findings[0]?.nodes[0];
   const hasRegions = store.scene.compiled_pictures.length > 0;
   const region = placement.boxes.find(
     ({ kind, ref }) => hasRegions && kind === "node" && marksAt(store.scene, ref).length,
@@ -52,7 +53,12 @@ export function initialCamera(canvas) {
       Math.min(SCROLLED, fitTo({ x: 0, y: 0, w, h: 1 }, width, height).scale);
     const rows = [true, false].map(near).find(({ w }) => scaleOf(w) >= READABLE);
     const scale = rows ? scaleOf(rows.w) : COMFORTABLE;
-    return clampTo(graph, centered(rows ?? rectOf(box), width, height, scale), width, height);
+    const camera = centered(rows ?? rectOf(box), width, height, scale);
+    // What fits is in the middle.
+    const middle = centered(graph, width, height, scale);
+    if (graph.h * scale <= height) camera.y = middle.y;
+    if (graph.w * scale <= width) camera.x = middle.x;
+    return clampTo(graph, camera, width, height);
   }
   const across = fitTo({ ...graph, h: 1 }, width, height).scale;
   const fits = across >= (region ? READABLE_REGION : READABLE);

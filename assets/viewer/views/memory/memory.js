@@ -5,14 +5,14 @@
  */
 
 import { icon } from "../../canvas/draw_icon.js";
-import { hostTheme } from "../../canvas/theme.js";
 import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
-import { kindHue } from "../../scene/saved_kind_colors.js";
+import { largestKinds } from "../../scene/saved_kind_colors.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
 import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { peakIn } from "../../scene/storage_holds.js";
+import { piecesOfKinds } from "../bar_of_kinds.js";
 import { panel, table } from "../panels_and_tables.js";
 import { heldRows } from "./rows_held_at_peak.js";
 import { StackedMemory } from "./stacked_memory.js";
@@ -87,7 +87,6 @@ export class Memory {
     );
     if (few) tableElement.querySelectorAll("th")[3].title = "times of one step: rough, or unknown";
     store.subscribe(["step"], () => this.#build());
-    store.subscribe(["view"], () => this.#paintKinds());
     this.#build();
   }
 
@@ -97,7 +96,6 @@ export class Memory {
 
   draw() {
     this.chart.draw();
-    this.#paintKinds();
   }
 
   /** @returns {number} bytes at the peak of the step that is shown, or of the recording */
@@ -160,7 +158,6 @@ export class Memory {
       const cells = elements.map((row) => row.children[at - 1]?.textContent ?? "");
       this.table.classList.toggle(`agv-without-cell-${at}`, !cells.some(Boolean));
     }
-    this.#paintKinds();
     this.#say();
   }
 
@@ -169,6 +166,7 @@ export class Memory {
    * @returns {HTMLElement}
    */
   #row({ row, depth, around }) {
+    const { scene } = this.store;
     const { kind, label, note, rows, nbytes } = row;
     const isOpen = this.open.has(row);
     const parent = around.split(".").pop();
@@ -197,13 +195,7 @@ export class Memory {
       h("span", "agv-muted", note || times || count),
     );
     cell.style.paddingLeft = `${12 + 16 * depth}px`;
-    const bar = h("span", "agv-memory-bar");
-    for (const [title, part] of [...row.kinds].sort((a, b) => b[1] - a[1])) {
-      const piece = h("span", { title: `${title}: ${formatBytes(part)}` });
-      piece.dataset.title = title;
-      piece.style.width = `${(100 * part) / (this.#peak || 1)}%`;
-      bar.append(piece);
-    }
+    const bar = h("span", "agv-memory-bar", ...piecesOfKinds(scene, row.kinds, this.#peak));
     const element = h(
       "tr",
       { onclick: () => this.#select(row) },
@@ -342,7 +334,12 @@ export class Memory {
     if (!peak) return "No tensor is kept for backward.";
     const chosen = scene.steps[step];
     const where = chosen ? `at the peak of step ${chosen.number}` : "at the peak";
-    const [title, most] = largestKind(this.rows ?? []);
+    /** @type {Map<string, number>} */
+    const sums = new Map();
+    for (const { kinds } of this.rows ?? []) {
+      for (const [kind, nbytes] of kinds) sums.set(kind, (sums.get(kind) ?? 0) + nbytes);
+    }
+    const [title, most] = largestKinds(scene, sums)[0] ?? ["", 0];
     const share = Math.round((100 * most) / peak);
     const of = title ? `, ${share} % of it ${title}` : "";
     return `${formatBytes(peak)} of saved tensors held ${where}${of}; ${this.#remedy(peak)}.`;
@@ -404,15 +401,6 @@ export class Memory {
     return `With ${names}: ${texts.join(", ")}.`;
   }
 
-  /** Color the bars by the kinds of the fold. */
-  #paintKinds() {
-    for (const piece of this.body.querySelectorAll("[data-title]")) {
-      const { title = "" } = /** @type {HTMLElement} */ (piece).dataset;
-      const hue = kindHue(this.store.scene, title, hostTheme());
-      /** @type {HTMLElement} */ (piece).style.background = hue ?? "var(--text3)";
-    }
-  }
-
   /** @param {HeldRow} row */
   #select({ kind, path, largest }) {
     const { scene, sceneIndex } = this.store;
@@ -452,17 +440,4 @@ function liveMemory({ live_memory: rows }) {
  */
 function namesOf([pattern, { modules }]) {
   return pattern.includes("*") ? [pattern] : modules;
-}
-
-/**
- * @param {HeldRow[]} rows
- * @returns {[title: string, nbytes: number]} of the kind with the most bytes
- */
-function largestKind(rows) {
-  /** @type {Map<string, number>} */
-  const sums = new Map();
-  for (const { kinds } of rows) {
-    for (const [title, nbytes] of kinds) sums.set(title, (sums.get(title) ?? 0) + nbytes);
-  }
-  return [...sums].sort((a, b) => b[1] - a[1])[0] ?? ["", 0];
 }

@@ -90,17 +90,17 @@ function add(root, storage, { scene, source, storageOf }, modules) {
 /**
  * @param {string} module
  * @param {Set<string>} called modules; empty if no call was recorded
- * @returns {string[]} the called modules around and at a path: "h.0" and "h.0.attn", but not "h"
+ * @returns {string[]} the called modules around and at a path: "h.0" and "h.0.attn", but not "h";
+ *   calls inside a compiled region are not recorded, but a list of modules is known by its numbers
  */
 function modulesAround(module, called) {
   /** @type {string[]} */
-  const found = [];
+  const paths = [];
   let path = "";
-  for (const part of module ? module.split(".") : []) {
-    path += `${path && "."}${part}`;
-    if (path === module || (called.size ? called.has(path) : !/^\d+$/.test(part))) found.push(path);
-  }
-  return found;
+  for (const part of module ? module.split(".") : []) paths.push((path += `${path && "."}${part}`));
+  const isCalled = (/** @type {string} */ each, /** @type {number} */ at) =>
+    called.has(module) ? called.has(each) : !/\.\d+$/.test(paths[at + 1] ?? "");
+  return paths.filter((each, at) => each === module || isCalled(each, at));
 }
 
 /**

@@ -6,7 +6,6 @@ import { hostTheme } from "../../canvas/theme.js";
 import { button, claim, h, listen, chartCanvas } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
-import { kindColors } from "../../scene/saved_kind_colors.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { makeNotices } from "../../shell/recording_notices.js";
@@ -199,14 +198,8 @@ export class Fold {
   draw() {
     const drawing = startDrawing(this.canvas, this.palette());
     if (drawing) this.paint(drawing);
-    this.heat.paint(kindColors(this.store.scene, hostTheme()));
     this.heat.play();
     this.budget?.draw();
-    for (const swatch of this.element.querySelectorAll("[data-kind]")) {
-      const { kind } = /** @type {HTMLElement} */ (swatch).dataset;
-      const colors = kindColors(this.store.scene, hostTheme());
-      /** @type {HTMLElement} */ (swatch).style.background = colors[kind ?? ""];
-    }
   }
 
   /** @param {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} drawing */
@@ -220,6 +213,7 @@ export class Fold {
       hovered: this.hovered ?? this.chosen,
       lit: this.lit,
       planned: this.held?.again ?? new Set(),
+      inputs: this.held?.inputs,
       theme: hostTheme(),
       layer: drawing.pen.ctx.canvas === this.canvas ? this.layer : undefined,
     });

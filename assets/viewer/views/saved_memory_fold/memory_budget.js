@@ -15,7 +15,7 @@ import {
 
 /** @typedef {import("../../types.js").SceneBudgetPlan} Plan */
 
-const PAD = { left: 42, right: 12, top: 10, bottom: 16 };
+const PAD = { left: 62, right: 12, top: 10, bottom: 16 };
 
 export class Budget {
   /**
@@ -109,7 +109,7 @@ export class Budget {
     ctx.fillStyle = palette.line;
     ctx.fillRect(PAD.left, bottom, this.#x(0) - PAD.left, 1);
     write(pen, formatBytes(most), PAD.left - 5, PAD.top, { ...small, align: "right" });
-    write(pen, "again", PAD.left - 5, PAD.top + 11, { ...small, align: "right" });
+    write(pen, "recomputed", PAD.left - 5, PAD.top + 11, { ...small, align: "right" });
     write(pen, formatBytes(this.peak), PAD.left, bottom + 9, small);
     write(pen, "0 B held", this.#x(0), bottom + 9, { ...small, align: "right" });
     ctx.strokeStyle = palette.recompute;

@@ -30,6 +30,7 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  * @property {Ribbon | null} hovered
  * @property {Set<Ribbon>} lit
  * @property {Set<number>} planned ids of storages that the budget on display computes again
+ * @property {Set<number>} [inputs] ids of storages that it holds as arguments
  * @property {string} theme
  * @property {import("./repaint_changed_ribbons.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
@@ -71,6 +72,12 @@ export function paintFold({ pen, width, height }, picture) {
   const area = areaOf(width, height);
   const colors = kindColors(scene, picture.theme);
   const some = picture.lit.size > 0;
+  const { inputs } = picture;
+  const kinds = ribbons.map(({ kind, members }) =>
+    inputs && members.some((at) => inputs.has(scene.counted_storages[at].storage_id))
+      ? "argument"
+      : kind,
+  );
   const looks = ribbons.map((ribbon) => {
     const share = time === null ? 1 : shareOf(scene, ribbon, time);
     const faded = some && !picture.lit.has(ribbon);
@@ -82,11 +89,13 @@ export function paintFold({ pen, width, height }, picture) {
     };
   });
   const paintOne = (/** @type {Pen} */ on, /** @type {number} */ at) =>
-    paintRibbon(on, area, ribbons[at], colors[ribbons[at].kind] ?? palette.edge, looks[at]);
+    paintRibbon(on, area, ribbons[at], colors[kinds[at]] ?? palette.edge, looks[at]);
   if (picture.layer) {
     const state = {
       common: `${fold.index} ${picture.theme} ${Object.values(palette).join()}`,
-      looks: looks.map(({ share, planned, hovered }) => `${share} ${planned} ${hovered}`),
+      looks: looks.map(
+        ({ share, planned, hovered }, at) => `${share} ${planned} ${hovered} ${kinds[at]}`,
+      ),
     };
     picture.layer.paint({ pen, width, height }, area, ribbons, state, paintOne);
   } else ribbons.forEach((_, at) => paintOne(pen, at));

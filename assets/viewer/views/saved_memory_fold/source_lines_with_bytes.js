@@ -6,6 +6,7 @@ import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import { heldCurve, heldIn } from "../../scene/curve_of_bytes_held.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
+import { piecesOfKinds } from "../bar_of_kinds.js";
 
 /** @typedef {Map<string, number>} Kinds bytes by kind */
 
@@ -14,7 +15,7 @@ const MAX_LINES = 60;
 /**
  * @param {import("../../shared_view_state.js").Store} store
  * @param {number} fold index of the one whose bytes are counted
- * @returns {{element: HTMLElement, paint: (colors: Record<string, string>) => void, play: () => void}}
+ * @returns {{element: HTMLElement, play: () => void}}
  */
 export function makeSourceHeat(store, fold) {
   const { scene } = store;
@@ -54,8 +55,6 @@ export function makeSourceHeat(store, fold) {
     [...lines.values()].reduce((sum, kinds) => sum + sumOf(kinds), 0);
   const sorted = [...files].sort((a, b) => total(b[1]) - total(a[1]));
   const most = Math.max(1, ...sorted.flatMap(([, lines]) => [...lines.values()].map(sumOf)));
-  /** @type {[HTMLElement, string][]} */
-  const parts = [];
   /**
    * @type {{row: HTMLElement, place: string, bytes: HTMLElement, all: number,
    *   members: number[], curve?: import("../../scene/curve_of_bytes_held.js").HeldCurve}[]}
@@ -87,15 +86,11 @@ export function makeSourceHeat(store, fold) {
       const kinds = lines.get(line);
       const mark = marked.get(line);
       const gap = at > 0 && line > inOrder[at - 1] + 1;
-      const bar = h("span", "agv-heat-bar");
-      for (const [kind, nbytes] of [...(kinds ?? [])].sort((a, b) => b[1] - a[1])) {
-        const part = h("span");
-        part.style.width = `max(1.5px, ${(100 * nbytes) / most}%)`;
-        parts.push([part, kind]);
-        bar.append(part);
-      }
+      const bar = h("span", "agv-heat-bar", ...piecesOfKinds(scene, kinds ?? new Map(), most));
       const text = texts[at].trim();
-      const code = h("code", { text: text || " ", title: text });
+      // A line is broken behind a period, comma or bracket.
+      const words = (text || " ").split(/(?<=[.,([])/).flatMap((word) => [word, h("wbr")]);
+      const code = h("code", { title: text }, ...words);
       code.style.paddingLeft = `${(texts[at].length - texts[at].trimStart().length) / 2 + (kinds || mark ? 2 : 0)}ch`;
       const bytes = h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : mark?.tag);
       const cells = [h("span", "agv-heat-number", String(line)), bar, code, bytes];
@@ -130,9 +125,6 @@ export function makeSourceHeat(store, fold) {
     h("div", "agv-heat-lines", ...blocks, note && h("p", "agv-muted", note)),
   );
   element.hidden = !played.length;
-  const paint = (/** @type {Record<string, string>} */ colors) => {
-    for (const [part, kind] of parts) part.style.background = colors[kind];
-  };
   /** Show the line at work, and the bytes that each line holds at the replayed time. */
   const play = () => {
     const { time, sceneIndex } = store;
@@ -150,7 +142,7 @@ export function makeSourceHeat(store, fold) {
       bar.style.opacity = String(0.15 + (0.85 * held) / all);
     }
   };
-  return { element, paint, play };
+  return { element, play };
 }
 
 /**

@@ -18,7 +18,9 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
-import { phaseTimes, recomputedIn } from "../../scene/phase_times.js";
+import { kindFill, largestKinds } from "../../scene/saved_kind_colors.js";
+import { phaseTimes, recomputedIn, shareText } from "../../scene/phase_times.js";
+import { piecesOfKinds } from "../bar_of_kinds.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 
@@ -43,28 +45,25 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
   const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
   const bytesOf = (/** @type {Ribbon} */ ribbon) => heldAtPeak(scene, fold, ribbon, held);
   const kinds = held
-    ? kindsOf(ribbons, bytesOf)
+    ? predictedKinds(scene, ribbons, held)
     : fold.kinds.map((kind, at) => /** @type {const} */ ([kind, fold.kind_nbytes[at]]));
   const total = kinds.reduce((sum, [, nbytes]) => sum + nbytes, 0) || 1;
-  const segments = kinds.map(([kind, nbytes]) => {
-    const segment = h("span", { attrs: { "data-kind": kind } });
-    segment.style.flexGrow = String(nbytes);
-    return segment;
-  });
   const entries = kinds.map(([kind, nbytes]) => {
     const title = titles.get(kind) ?? kind;
     const press = () => {
       const on = light(kind);
       for (const each of entries) each.setAttribute("aria-pressed", String(on && each === entry));
     };
+    const swatch = h("span", "agv-fold-swatch");
+    swatch.style.background = kindFill(scene, kind);
     const entry = button(
       `Light the ribbons of ${title}`,
       "agv-fold-kind",
       press,
-      h("span", { class: "agv-fold-swatch", attrs: { "data-kind": kind } }),
+      swatch,
       h("span", "agv-grow", title),
       h("b", "", formatBytes(nbytes)),
-      h("span", "agv-muted agv-fold-share", shareText(nbytes / total)),
+      h("span", "agv-muted agv-fold-share", shareText(nbytes, total)),
     );
     return entry;
   });
@@ -80,7 +79,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     section(
       `${plan ? "Predicted" : "Held"} at the peak, by kind`,
       formatBytes(plan ? plan.peak_nbytes : fold.peak_nbytes),
-      h("div", "agv-fold-bar", ...segments),
+      h("div", "agv-fold-bar", ...piecesOfKinds(scene, new Map(kinds), total)),
       ...entries,
     ),
     ...facts(store, fold),
@@ -110,22 +109,23 @@ function heldAtPeak(scene, { peak_ns }, ribbon, held) {
 }
 
 /**
+ * @param {import("../../types.js").Scene} scene
  * @param {Ribbon[]} ribbons
- * @param {(ribbon: Ribbon) => number} bytesOf
+ * @param {import("../../scene/predict_memory.js").Held} held
  * @returns {(readonly [kind: string, nbytes: number])[]} the largest first
  */
-function kindsOf(ribbons, bytesOf) {
+function predictedKinds(scene, ribbons, held) {
   /** @type {Map<string, number>} */
   const sums = new Map();
-  for (const each of ribbons) sums.set(each.kind, (sums.get(each.kind) ?? 0) + bytesOf(each));
-  return [...sums].filter(([, nbytes]) => nbytes).sort((a, b) => b[1] - a[1]);
+  for (const { kind, members } of ribbons) {
+    for (const at of members) {
+      const { storage_id: id, nbytes } = scene.counted_storages[at];
+      const own = held.inputs.has(id) ? "argument" : kind;
+      if (held.atPeak.has(id)) sums.set(own, (sums.get(own) ?? 0) + nbytes);
+    }
+  }
+  return largestKinds(scene, sums);
 }
-
-/**
- * @param {number} share
- * @returns {string} a percentage
- */
-const shareText = (share) => (share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`);
 
 /**
  * Return the lines whose tensors hold most at the peak of a fold.

@@ -4,7 +4,7 @@
 import { button, h, listen } from "../../dom.js";
 import { icon } from "../../canvas/draw_icon.js";
 import { lineLink } from "../panels_and_tables.js";
-import { COLUMNS, callees, ownCost, timeOf } from "../../scene/source_line_costs.js";
+import { COLUMNS, callees, ownCost } from "../../scene/source_line_costs.js";
 import {
   formatBytes,
   formatCount,
@@ -18,27 +18,29 @@ import {
 /** @typedef {import("../../scene/source_line_costs.js").Part} Part */
 
 const MAX_PARTS = 100;
-const HUES = ["saved", "saved", "recompute", "text2", "backward"];
+const HUES = ["saved", "saved", "recompute", "text2", "backward", "recompute"];
+/** @type {Record<number, string>} colors of times, by column */
+const FILLS = { 3: "text2", 4: "backward", 5: "recompute", 6: "leaf" };
 
 /**
  * @param {number} value
  * @param {number} at
  */
-const format = (value, at) => (at < 3 ? formatBytes : at < 7 ? formatDuration : formatCount)(value);
+const format = (value, at) => (at < 3 ? formatBytes : at < 8 ? formatDuration : formatCount)(value);
 
 /**
  * @param {Cost} cost
  * @param {Cost} [own] without calls, if it may be less
- * @param {[bytes: number, time: number]} [largest] of all lines, for bars beside the numbers
+ * @param {HTMLElement[]} [bytes] the pieces of the bar of bytes
+ * @param {number} [longest] time of all lines, for the bar of time
  * @returns {HTMLElement[]} one cell for each column
  */
-export function costCells(cost, own = cost, largest = [Infinity, Infinity]) {
-  const [saved, , again] = cost;
+export function costCells(cost, own = cost, bytes = [], longest = Infinity) {
   return cost.flatMap((value, at) => {
     const bars =
       at === 0
-        ? bar("bytes", (saved + again) / largest[0], (own[0] + own[2]) / (saved + again))
-        : at === 3 && bar("time", timeOf(cost) / largest[1], 1 - cost[4] / timeOf(cost));
+        ? h("span", "agv-source-bar", ...bytes)
+        : at === 3 && h("span", "agv-source-bar agv-source-time", ...timePieces(cost, longest));
     const text = value ? format(value, at) : "";
     const less = own[at] !== value && ` with its calls, ${format(own[at], at)} itself`;
     const cell = h("span", {
@@ -51,17 +53,18 @@ export function costCells(cost, own = cost, largest = [Infinity, Infinity]) {
 }
 
 /**
- * @param {string} kind "bytes" or "time"
- * @param {number} share of the width
- * @param {number} part of the bar that is dark: the bytes of the line itself, the time of its ops
- * @returns {HTMLElement}
+ * @param {Cost} cost
+ * @param {number} longest
+ * @returns {HTMLElement[]} a piece for each phase
  */
-function bar(kind, share, part) {
-  const element = h("span", `agv-source-bar agv-source-${kind}`);
-  element.style.setProperty("--share", `${100 * Math.min(1, share || 0)}%`);
-  element.style.setProperty("--own", `${100 * part}%`);
-  return element;
-}
+const timePieces = (cost, longest) =>
+  cost.flatMap((ns, at) => {
+    if (at < 3 || at > 7 || !ns) return [];
+    const piece = h("span", { title: `${COLUMNS[at]}: ${formatDuration(ns)}` });
+    piece.style.width = `${(100 * ns) / longest}%`;
+    piece.style.background = `var(--${FILLS[at] ?? "text3"})`;
+    return piece;
+  });
 
 /**
  * Make a row of lines open what its numbers consist of.

@@ -11,6 +11,7 @@ import {
   ownCost,
   ownParts,
   placeKey,
+  stackOf,
   timeOf,
 } from "../../scene/source_line_costs.js";
 import {
@@ -19,6 +20,9 @@ import {
   formatPlace,
   plural,
 } from "../../scene/format_numbers_and_names.js";
+import { kindOfStorage } from "../../scene/saved_kind_colors.js";
+import { isSavedIn } from "../../scene/storage_holds.js";
+import { piecesOfKinds } from "../bar_of_kinds.js";
 import { lineLink } from "../panels_and_tables.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
@@ -120,6 +124,13 @@ class SourcePage {
       if (same) same.push(index);
       else this.nodes.set(key, [index]);
     }
+    this.kinds = this.#kindsOfLines();
+    const whole = [...this.kinds.values()].map((kinds) => [...kinds.values()]);
+    this.most = Math.max(1, ...whole.map((parts) => parts.reduce((sum, each) => sum + each, 0)));
+    const times = [...this.costs.lines.values()].map((part) =>
+      timeOf(mode === "itself" ? ownCost(this.costs, part) : part.cost),
+    );
+    this.longest = Math.max(1, ...times);
     this.columns = [...COLUMNS, ...(this.compiled.size ? ["compiler"] : [])];
   }
 
@@ -150,6 +161,23 @@ class SourcePage {
     markSelected(store, scroller);
   }
 
+  /** @returns {Map<string, Map<string, number>>} bytes of each line, by kind */
+  #kindsOfLines() {
+    const { scene, step } = this.store;
+    /** @type {Map<string, Map<string, number>>} */
+    const lines = new Map();
+    for (const each of scene.counted_storages) {
+      if (!isSavedIn(scene, each, step)) continue;
+      const stack = stackOf(scene, each.call).slice(0, this.mode === "itself" ? 1 : undefined);
+      const kind = kindOfStorage(scene, each.storage_id);
+      for (const key of new Set(stack.map(placeKey))) {
+        const kinds = lines.get(key) ?? new Map();
+        lines.set(key, kinds.set(kind, (kinds.get(kind) ?? 0) + each.nbytes));
+      }
+    }
+    return lines;
+  }
+
   /** @returns {(Node | string)[]} which line keeps most, and which takes most time */
   sentence() {
     const parts = ownParts(this.store.scene, this.costs).filter(({ filename }) => filename);
@@ -160,7 +188,8 @@ class SourcePage {
     ) => {
       const [most] = parts.sort((a, b) => of(b.cost) - of(a.cost));
       const value = most && of(most.cost);
-      return value ? [lineLink(this.store, most), text + format(value)] : [];
+      const itself = this.mode === "itself" ? "" : " by itself";
+      return value ? [lineLink(this.store, most), itself + text + format(value)] : [];
     };
     return [
       ...lead(
@@ -257,16 +286,10 @@ class SourcePage {
         (!!line && placeKey(line) === key)
       );
     });
-    const shown = numbers.flatMap((number) => {
-      const part = partOf(number);
-      return part ? [this.mode === "itself" ? ownCost(this.costs, part) : part.cost] : [];
-    });
-    /** @type {[bytes: number, time: number]} */
-    const largest = [Math.max(1, ...shown.map(bytesOf)), Math.max(1, ...shown.map(timeOf))];
     const block = h("div", "agv-source agv-source-wide");
     numbers.forEach((number, at) => {
       if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
-      block.append(this.#line(file, number, lines.get(number) ?? "", partOf(number), largest));
+      block.append(this.#line(file, number, lines.get(number) ?? "", partOf(number)));
     });
     return block;
   }
@@ -276,10 +299,9 @@ class SourcePage {
    * @param {number} number
    * @param {string} text
    * @param {Part | undefined} part
-   * @param {[bytes: number, time: number]} largest of all lines of the file
    * @returns {HTMLElement}
    */
-  #line(file, number, text, part, largest) {
+  #line(file, number, text, part) {
     const { store, costs } = this;
     const { nodes } = store.scene;
     const key = placeKey({ filename: file, lineno: number });
@@ -301,7 +323,8 @@ class SourcePage {
     if (part) {
       const itself = ownCost(costs, part);
       const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
-      cells.append(...costCells(shown.cost, itself, largest));
+      const bytes = piecesOfKinds(store.scene, this.kinds.get(key) ?? new Map(), this.most);
+      cells.append(...costCells(shown.cost, itself, bytes, this.longest));
       const opens = this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
       if (opens) cells.prepend(opens);
     }
@@ -321,9 +344,6 @@ class SourcePage {
     return line;
   }
 }
-
-/** @param {number[]} cost */
-const bytesOf = ([saved, , recomputed]) => saved + recomputed;
 
 /**
  * @param {Store} store

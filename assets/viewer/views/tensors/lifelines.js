@@ -41,6 +41,11 @@ const MANY_EVENTS = 12;
 
 /** A mark of a recomputation is moved as far as this. */
 const MARK = 12;
+/** Width below which a row has one mark, at its end. */
+const NARROW = 600;
+
+/** @param {Row} row */
+const isBroken = ({ storages }) => storages[0].state === "broken";
 
 export class Lifelines {
   /**
@@ -124,7 +129,7 @@ export class Lifelines {
   /** @returns {number} x at which the lifelines begin */
   #left() {
     const { clientWidth } = this.element;
-    if (clientWidth < 760) return 150;
+    if (clientWidth < 760) return 184;
     return Math.min(330, Math.max(240, clientWidth * 0.3)) + (this.#hasPeak() ? PEAK : 0);
   }
 
@@ -142,7 +147,7 @@ export class Lifelines {
    * @returns {boolean} whether that drew the view
    */
   #showBroken() {
-    const at = this.rows.findIndex(({ storages }) => storages[0].state === "broken");
+    const at = this.rows.findIndex(isBroken);
     if (at < 0) return false;
     const rows = Math.floor(this.scroller.clientHeight / ROW_HEIGHT);
     const above = Math.max(0, Math.min(3, rows - 2)); // rows before it that are visible, too
@@ -217,8 +222,13 @@ export class Lifelines {
     const { storages, nbytes, atPeak } = row;
     const [storage] = storages;
     const middle = top + ROW_HEIGHT / 2;
-    const broken = storage.state === "broken";
-    const selected = storages.some(({ index }) => this.store.related.storages.has(index));
+    const broken = isBroken(row);
+    const { related } = this.store;
+    const isRelated = (/** @type {Row} */ each) =>
+      each.storages.some(({ index }) => related.storages.has(index));
+    // Of a node that failed, the tensor that was written is selected.
+    const selected =
+      isRelated(row) && (broken || !this.rows.some((each) => isBroken(each) && isRelated(each)));
     if (broken || selected) {
       const hue = broken ? palette.mutation : palette.backward;
       ctx.fillStyle = `${hue}${selected ? "24" : "14"}`;
@@ -231,7 +241,7 @@ export class Lifelines {
     const hasPeak = this.#hasPeak();
     const left = this.#left() - (hasPeak ? PEAK : 0);
     const twoColumns = left > 200;
-    const nameWidth = twoColumns ? left * 0.45 : left - 70;
+    const nameWidth = twoColumns ? left * 0.45 : left - 58;
     const color = broken || storage.state === "stale" ? palette.mutation : palette.text;
     const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
     const room = nameWidth - 16 - widthOf(pen, times, 11.5, 600);
@@ -351,6 +361,10 @@ export class Lifelines {
       if (isFirst) blocks.add(module);
       return starts.delete(time) || isPlain || isFirst;
     });
+    if (this.element.clientWidth < NARROW && !broken) events.splice(0, events.length - 1);
+    if (changes.length && changes[0][0] < this.window.view[0]) {
+      write(pen, "‹", this.#left() + 2, middle, { size: 14, weight: 600, color: palette.text });
+    }
     const hasVersions = new Set(events.flatMap((each) => each.version ?? [])).size > 1;
     let free = -Infinity; // x from which no marker is painted yet
     const lastWrite = events.findLastIndex((each) => each.kind === "written");

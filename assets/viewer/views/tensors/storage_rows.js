@@ -32,15 +32,17 @@ export class StorageRows {
     /** @type {Column} */
     this.column = "bytes";
     this.descending = true;
+    /** True for a column that was chosen; else the rows that hold most at the peak are first. */
+    this.chosen = false;
     /** @type {(() => void)[]} */
     this.listeners = [];
     this.rows = this.#sorted();
     store.subscribe(["step", "matches"], () => this.change({}));
   }
 
-  /** @param {{folded?: boolean, column?: Column, descending?: boolean}} order */
+  /** @param {{folded?: boolean, column?: Column, descending?: boolean, chosen?: boolean}} order */
   change(order) {
-    Object.assign(this, order);
+    Object.assign(this, { chosen: this.chosen || !!order.column }, order);
     this.rows = this.#sorted();
     for (const listener of this.listeners) listener();
   }
@@ -69,7 +71,10 @@ export class StorageRows {
       byBytes && this.descending ? +isHarmed(b.storages[0]) - +isHarmed(a.storages[0]) : 0;
     const sign = this.descending ? -1 : 1;
     return [...rows.values()].sort(
-      (a, b) => harmFirst(a, b) || sign * compare(valueOf(a), valueOf(b)),
+      (a, b) =>
+        harmFirst(a, b) ||
+        (this.chosen ? 0 : b.atPeak - a.atPeak) ||
+        sign * compare(valueOf(a), valueOf(b)),
     );
   }
 }

@@ -72,7 +72,8 @@ export class Tensors {
       const isTable = form === "table";
       body.hidden = !isTable;
       for (const part of [this.lifelines.element, legend, axis]) part.hidden = isTable;
-      if (!isTable) this.lifelines.draw();
+      // The table marks the column that it is sorted by.
+      this.rows.change(isTable ? { column: "bytes", descending: true } : { chosen: false });
     };
     show("lifelines");
     this.element = h(

@@ -14,6 +14,8 @@ import { visibleFor } from "../../../scene/scene_index.js";
 const SIZE = 10;
 /** Width of the column on the left of the graph with the boxes of modules without a gradient. */
 const COLUMN = 150;
+/** Width of the text with saved bytes on the right of the header of a frame. */
+const SAVED = 90;
 
 /**
  * @typedef {object} Cut what one color is painted with, and one label says
@@ -48,7 +50,7 @@ function cutsOf(sceneIndex, open) {
 }
 
 /**
- * @param {import("./graph.js").Look | import("../graph_canvas.js").GraphCanvas} graph
+ * @param {Pick<import("./graph.js").Look, "placement" | "sceneIndex">} graph
  * @returns {import("../camera.js").Rect} its boxes, and the column on their left if it has one
  */
 export function graphRect({ placement: { width, height }, sceneIndex }) {
@@ -127,13 +129,18 @@ export function paintDetaches(pen, look, boxes) {
     if (!cut) continue;
     const text = [...cut.lines].join(" · ");
     const width = widthOf(pen, text, SIZE, 400) + 8;
+    const { groups } = look.sceneIndex.scene;
     /** @type {Box | undefined} */
     let above = box;
     let [x, y, left] = [0, 0, 0];
-    for (let at = above; above; above = boxes.find((each) => hasHeader(each, at, left, width, y))) {
-      at = above;
-      [x, y] = [at.x + at.width + 10, at.y - 7];
-      left = at === box && x + width < edge ? x : x - width;
+    const header = () => boxes.find((each) => hasHeader(groups, each, box, left, width, y));
+    while (above) {
+      [x, y] = [above.x + above.width + 10, above.y - 7];
+      // On the right of the arrow, or else on its left.
+      left = x;
+      if (x + width < edge && !header()) break;
+      left = x - 32 - width;
+      above = header();
     }
     ctx.setLineDash([3, 2]);
     ctx.beginPath();
@@ -173,20 +180,20 @@ function modulesWithout({ findings, answers, cause_steps: steps }, filename, lin
 }
 
 /**
+ * @param {import("../../../types.js").Scene["groups"]} groups
  * @param {Box} each
  * @param {Box} box
  * @param {number} left
  * @param {number} width
  * @param {number} y of a label above the box
- * @returns {boolean} whether the label is on the header of a frame around the box
+ * @returns {boolean} whether the label is on the edge or on the header's text of a frame around the
+ *   box
  */
-function hasHeader({ kind, ...frame }, box, left, width, y) {
-  return (
-    kind === "frame" &&
-    frame.y < box.y &&
-    frame.x < left + width &&
-    frame.x + frame.width > left &&
-    y - 6 < frame.y + HEADER_HEIGHT - 6 &&
-    y + 6 > frame.y
-  );
+function hasHeader(groups, { kind, ref, ...frame }, box, left, width, y) {
+  if (kind !== "frame" || frame.y >= box.y || y + 6 <= frame.y) return false;
+  const right = frame.x + frame.width;
+  if (box.x < frame.x || box.x > right || left >= right || left + width <= frame.x) return false;
+  if (left < frame.x || left + width > right) return true;
+  const isText = left < frame.x + groups[ref].header_width || left + width > right - SAVED;
+  return isText && y - 6 < frame.y + HEADER_HEIGHT - 6;
 }

@@ -93,7 +93,12 @@ export function paintBlame(pen, look, boxes, written) {
   const edge = look.camera.x + look.width / look.camera.scale - 4;
   const corner = Math.max(...points.map(([x]) => x)) + BADGE_GAP;
   const wide = widthOf(pen, `${op} writes ${slot} ${version}`, TEXT_SIZE, 600);
-  const start = Math.min(rightOf(culprit) + 4, edge - wide);
+  // Inside the frames around the write.
+  const frames = boxes
+    .filter((box) => box.kind === "frame" && box.x < culprit.x && box.y < culprit.y)
+    .filter((box) => box.y + box.height > culprit.y && box.x + box.width > culprit.x)
+    .map((box) => box.x + box.width);
+  const start = Math.min(rightOf(culprit) + 4, Math.min(edge, ...frames) - 8 - wide);
   const middle = (points[0][0] + points[points.length - 1][0] - wide) / 2;
   /** @type {[x: number, y: number][]} */
   const places = [
@@ -128,6 +133,7 @@ export function paintBlame(pen, look, boxes, written) {
     );
   const isFree = (/** @type {number} */ width, /** @type {[number, number]} */ [x, middle]) =>
     x + width <= edge &&
+    !frames.some((right) => x < right && x + width > right) &&
     [...extents, ...notes, ...path].every(
       (each) =>
         each.right < x ||

@@ -1,0 +1,73 @@
+// @ts-check
+/** A picture of the graph around what a finding is about, that needs no handling. */
+
+import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
+import { chartCanvas, h } from "../../dom.js";
+import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/request_latest_layout.js";
+import { initialCamera } from "./initial_camera.js";
+import { fittingIndex } from "./leave_out_badges_and_ops_to_fit.js";
+import { paint } from "./paint/graph.js";
+
+export class GraphAroundFinding {
+  /**
+   * @param {import("../../shared_view_state.js").Store} store
+   * @param {() => import("../../canvas/theme.js").Palette} palette
+   */
+  constructor(store, palette) {
+    this.store = store;
+    this.palette = palette;
+    this.sceneIndex = store.sceneIndex;
+    this.placement = EMPTY_PLACEMENT;
+    /** @type {number | undefined} the node in the middle */
+    this.focus = undefined;
+    this.width = 0;
+    this.height = 0;
+    this.canvas = chartCanvas("The graph around the finding");
+    this.element = h("div", "agv-finding-graph", this.canvas);
+    new ResizeObserver(() => this.show(this.focus)).observe(this.element);
+  }
+
+  /** @param {number | undefined} node */
+  show(node) {
+    this.focus = node;
+    const { clientWidth, clientHeight } = this.element;
+    if (!clientWidth) return;
+    [this.width, this.height] = [clientWidth, clientHeight];
+    const { store } = this;
+    this.sceneIndex = fittingIndex(store.sceneIndex, store.open, clientWidth, clientHeight, node);
+    this.scheduler?.destroy();
+    const place = (/** @type {typeof EMPTY_PLACEMENT} */ placement) => {
+      this.placement = placement;
+      this.draw();
+    };
+    this.scheduler = new LayoutScheduler(this.sceneIndex.scene, place, () => {});
+    this.scheduler.layOut(store.open);
+  }
+
+  draw() {
+    const drawing = startDrawing(this.canvas, this.palette());
+    if (!drawing || this.placement === EMPTY_PLACEMENT) return;
+    const { width, height, sceneIndex, placement } = this;
+    const { open } = this.store;
+    const camera = initialCamera(this);
+    const state = { selected: null, hovered: null, matches: null, coloring: null, time: null };
+    paint(
+      { ...drawing.pen, scale: camera.scale },
+      {
+        ...state,
+        sceneIndex,
+        placement,
+        camera,
+        offsets: new Map(),
+        linesAlpha: 1,
+        savedForm: this.store.savedForm,
+        gradientPath: null,
+        proven: [],
+        station: 0,
+        open,
+        width,
+        height,
+      },
+    );
+  }
+}
