@@ -231,7 +231,7 @@ class _Lives:
             twice = len(set(roots)) < len(roots)
             share = graph.share(leaves)
             what = "the same loss twice" if twice else f"{len(lines)} losses"
-            several = len(graph.steps_of_optimizers) > 1
+            several = len(graph.steps_of_optimizers) > 1 and not self._is_one_objective(parts)
             cleared = self._cleared_late(min(leaves), parts)
             yield Fact(
                 mechanism="mix",
@@ -263,6 +263,14 @@ class _Lives:
                 fix="# if the sum is not meant: zero_grad() before each backward",
                 slug="gradients-mixed",
             )
+
+    def _is_one_objective(self, parts: list[GradientPart]) -> bool:
+        """Return whether one optimizer updates all that some backwards in a row reached."""
+        step = next((step for step in self.steps if step.seq > parts[-1].seq), None)
+        if step is None or self._steps_between(parts[0].seq, parts[-1].seq):
+            return False
+        updated, reached = set(self._graph.updated_in(step)), gradients_of_backwards(self._evidence)
+        return all(reached[part.backward_id].keys() <= updated for part in parts)
 
     def _cleared_late(self, leaf: int, window: list[GradientPart]) -> SourceLocation | None:
         """Return the line that cleared a leaf's gradient after its step, instead of before it.

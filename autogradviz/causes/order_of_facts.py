@@ -61,7 +61,7 @@ TABLE: Final[dict[str, Weight]] = {
     "dropped, of a loss that others use": Weight(0, 0.12, "only one loss reached them"),
     "sum over the same twice": Weight(0, 0.9, "a gradient that counts twice"),
     "sum over several losses": Weight(0, 0.3, "may be one objective in parts"),
-    "sum over micro-batches": Weight(0, 0.1, "gradient accumulation"),
+    "sum over micro-batches": Weight(0, 0.02, "one objective in parts, or gradient accumulation"),
     "no step finds a gradient": Weight(0.9, 0, "nothing is trained"),
     "first step finds no gradient": Weight(0.5, 0, "one step is lost, and the order is wrong"),
     # gradients that are changed

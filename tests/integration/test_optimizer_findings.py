@@ -922,3 +922,21 @@ def test_one_of_two_optimizers_that_is_not_cleared_is_named(forgotten):
     assert finding.culprit.text == f'optimizers["{forgotten}"].step()'
     entry = next(each for each in trace.audit() if "earlier steps" in each.effect)
     assert entry.location == finding.culprit
+
+
+def test_losses_that_one_optimizer_sums_are_no_finding():
+    """As in a GAN, whose generator has an optimizer of its own."""
+    nets = nn.ModuleDict({"D": nn.Linear(2, 1), "G": nn.Linear(3, 2)})
+    optimizers = {name: torch.optim.SGD(net.parameters(), 0.01) for name, net in nets.items()}
+    with autogradviz.record(nets, keep_steps=3) as trace:
+        for _ in range(5):
+            fake = nets["G"](torch.randn(4, 3))
+            optimizers["D"].zero_grad()
+            (-nets["D"](torch.randn(4, 2)).mean()).backward()
+            nets["D"](fake.detach()).mean().backward()
+            optimizers["D"].step()
+            optimizers["G"].zero_grad()
+            (-nets["D"](fake).mean()).backward()
+            optimizers["G"].step()
+    assert trace.diagnose() == []
+    assert any("sums over 2 losses" in each.effect for each in trace.audit())
