@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
-from autogradviz.causes.silent_mistakes_in_losses_and_noise import is_chosen_log
+from autogradviz.causes.silent_mistakes_in_losses_and_noise import COMPARING, is_chosen_log
 from autogradviz.diagnose.blame.search_gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, fix_of, reason_of
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import join_names
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.source_index import assigned_names, leaves_torch
-from autogradviz.events import BackwardStarted
+from autogradviz.events import NO_ID, BackwardStarted
 from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
@@ -137,9 +137,23 @@ class _Effects:
         shifts = ranges_of(self._evidence).subtracts_maximum
         if name == "one way cut" and all(map(shifts, line.readers)):
             name = "one way cut of a maximum that is subtracted"
+        if name == "one way cut" and all(self._is_compared(each, behind) for each in line.readers):
+            name = "one way cut of a target"
         if name == "one way cut" and any(map(self._is_carried, list(line.ops)[:_SAMPLES])):
             name = "one way cut of a value that later steps read"
         return weight(name, share)
+
+    def _is_compared(self, index: int, behind: set[int]) -> bool:
+        """Return whether an op compares the cut values with what the same parameters computed.
+
+        One of both is a target then, as the next value of a state in temporal differences. With
+        a gradient it would follow the prediction.
+        """
+        graph = self._graph
+        edges = graph.next_nodes.get(graph.node_of_op.get(index, NO_ID), ())
+        return graph.op_names[index] in COMPARING and any(
+            graph.reached_leaves(each) & behind for each in edges if each != NO_ID
+        )
 
     def _is_carried(self, cut: int) -> bool:
         """Return whether an op reads a value of a cut, without a graph, after its graph was used.

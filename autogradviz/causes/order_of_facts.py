@@ -50,6 +50,7 @@ TABLE: Final[dict[str, Weight]] = {
     "one way cut of a value that later steps read": Weight(0, 0.025, "its graph would be freed"),
     "one way cut of a value that keeps another": Weight(0, 0.025, "detached for one of its uses"),
     "one way cut of a maximum that is subtracted": Weight(0, 0.025, "a softmax is the same for it"),
+    "one way cut of a target": Weight(0, 0.025, "a target is not to follow the prediction"),
     "one way cut by a copy": Weight(0.1, 0.47, "torch.tensor(t) warns that it is rarely meant"),
     "one way cut by integers": Weight(0, 0.025, "an index, a mask or a count"),
     "cut without effect": Weight(0, 0.02, "no optimizer step depends on it"),

@@ -279,6 +279,60 @@ def _detach_kept(value: ast.expr, names: frozenset[str]) -> ast.expr:
     return value
 
 
+def detached_call(location: SourceLocation, name: str) -> str | None:
+    """Return a line's statement with ``detach()`` on what a module, or a call with it, returns.
+
+    Args:
+        location: the line.
+        name: the last name of the variable that is the module.
+
+    Returns:
+        None unless the statement has one such call.
+    """
+    for statement in statements_of(location):
+        found = [
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call) and name in map(source.last_name, (node.func, *node.args))
+        ]
+        if len(found) == 1:
+            return ast.unparse(_Replacer(found[0]).visit(statement))
+    return None
+
+
+def detached_second_argument(location: SourceLocation) -> str | None:
+    """Return a line's statement with ``detach()`` on the second argument of its only call with two.
+
+    None if the statement has no such call, or several.
+    """
+    for statement in statements_of(location):
+        found = [
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call)
+            and len(node.args) > 1
+            and not any(isinstance(each, (ast.Constant, ast.Starred)) for each in node.args[:2])
+        ]
+        if len(found) == 1:
+            found[0].args[1] = _detached(found[0].args[1])
+            return ast.unparse(statement)
+    return None
+
+
+class _Replacer(ast.NodeTransformer):
+    """Detaches one call."""
+
+    def __init__(self, call: ast.Call) -> None:
+        self._call = call
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Rewrite the call, or those in its arguments."""
+        if node is self._call:
+            return _detached(node)
+        self.generic_visit(node)
+        return node
+
+
 def detached_operand(location: SourceLocation, target: str) -> str | None:
     """Return a statement that computes a variable from its own value, with that detached.
 
