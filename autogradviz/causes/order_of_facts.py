@@ -78,6 +78,7 @@ TABLE: Final[dict[str, Weight]] = {
     "trained target": Weight(0.3, 0.1, "both may be meant to be trained, as views of one image"),
     "trained advantage": Weight(0.4, 0.1, "a critic is not to please the policy"),
     "scale that remains": Weight(0.55, 0.3, "the scale of the loss is another than that undone"),
+    "scale of a scaler that remains": Weight(1.4, 0.3, "a step 65,536 times too large"),
     "clipping of others": Weight(0.35, 0, "the norm is too large, and so is what it clips"),
     "clipping in part": Weight(0.025, 0, "the rest of a model is often left out on purpose"),
     "loss of probabilities": Weight(0.7, 0.2, "the loss cannot become small, or is no loss"),
