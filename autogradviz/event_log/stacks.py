@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _OPTIMIZER: Final = re.compile(r"(^|/)torch/(optim/|nn/utils/clip_grad\.py$)")
 _MODULE: Final = re.compile(r"(^|/)torch/nn/modules/module\.py$")
-_MODULE_CALL: Final = "Module._call_impl"
+_MODULE_CALL: Final = "_wrapped_call_impl"
 """The function of PyTorch that each call of a module runs once."""
 _WRAPPERS: Final = re.compile(
     r"torch/(_compile\.py|_ops\.py|overrides\.py|utils/_device\.py|_dynamo/.*)$"
@@ -147,7 +147,9 @@ class Stacks:
         self._optimizer_frames = self._frames_in(_OPTIMIZER)
         self._module_frames = self._frames_in(_MODULE)
         self._call_frames = {
-            each for each in self._module_frames if self._locations[each].function == _MODULE_CALL
+            each
+            for each in self._module_frames
+            if self._locations[each].function.endswith(_MODULE_CALL)
         }
         self._engine_frames = self._frames_in(_ENGINE)
 

@@ -240,7 +240,8 @@ def detached_store(location: SourceLocation | None, names: frozenset[str]) -> st
 
     Args:
         location: the line that keeps it.
-        names: the variables that have the value, which are detached in a container.
+        names: the variables that have the value, which are detached in a container; none if the
+            statement computes it.
 
     Returns:
         None if no value of the statement is known to be the one.
@@ -249,9 +250,13 @@ def detached_store(location: SourceLocation | None, names: frozenset[str]) -> st
         before = ast.unparse(statement)
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and is_storing_call(node) and node.args:
-                node.args[-1] = _detach_kept(node.args[-1], names)
+                kept = node.args[-1]
+                node.args[-1] = _detach_kept(kept, names)
+                if not names and isinstance(kept, (ast.Call, ast.BinOp)):  # what it computes itself
+                    node.args[-1] = _detached(kept)
             elif isinstance(node, ast.Assign) and sets_part_of_object(node):
-                node.value = _detach_kept(node.value, names)
+                is_sum = not names and isinstance(node.value, ast.BinOp)
+                node.value = _detached(node.value) if is_sum else _detach_kept(node.value, names)
         if ast.unparse(statement) != before:
             return ast.unparse(statement)
     return None
