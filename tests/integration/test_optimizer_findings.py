@@ -558,6 +558,20 @@ def test_gradients_that_another_optimizer_clears_are_reported():
     assert line.endswith("# <-- named")
 
 
+def test_a_loss_of_the_average_of_a_network_is_to_be_of_the_network():
+    def work():
+        online, target, optimizer = make_values()
+        for _ in range(3):
+            optimizer.zero_grad()
+            target(batch()).square().mean().backward()
+            optimizer.step()
+            for new, old in zip(online.parameters(), target.parameters(), strict=True):
+                old.data.lerp_(new.data, 0.1)
+
+    [finding] = [each for each in recorded(work).diagnose() if each.slug == "parameter-not-updated"]
+    assert finding.fix.startswith("# call here the network that the optimizer has")
+
+
 def test_a_queue_of_detached_values_is_no_finding():
     assert not findings(lambda: queue_with_graphs(detached=True))
 

@@ -365,8 +365,11 @@ def _last_use(evidence: Evidence, first: _Unused) -> Op | None:
 def _without_gradient(evidence: Evidence, call: UntrainedCall) -> str:
     """Return the statement that calls a module, so that what the module computes has no gradient.
 
-    It is below ``no_grad`` unless it computes with trained parameters too.
+    It is below ``no_grad`` unless it computes with trained parameters too. If nothing else has a
+    gradient, the other network was meant.
     """
+    if not evidence.causal_graph.held & evidence.causal_graph.got_gradient.keys():
+        return "# call here the network that the optimizer has: no other one is trained"
     if any(call.place in stack for stack in stacks_of_trained(evidence)):
         detached = detached_call(call.place, call.name) if call.name else None
         return detached or "# detach() what the network without an optimizer returns here"

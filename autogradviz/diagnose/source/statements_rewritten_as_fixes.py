@@ -305,37 +305,28 @@ def detached_call(location: SourceLocation, name: str) -> str | None:
     return None
 
 
-def detached_second_argument(location: SourceLocation) -> str | None:
-    """Return a line's statement with ``detach()`` on the second argument of its only call with two.
-
-    None if the statement has no such call, or several.
-    """
+def detached_name(location: SourceLocation, name: str) -> str | None:
+    """Return a line's statement with ``detach()`` on a variable, None unless it reads it once."""
     for statement in statements_of(location):
         found = [
             node
             for node in ast.walk(statement)
-            if isinstance(node, ast.Call)
-            and len(node.args) > 1
-            and not any(isinstance(each, (ast.Constant, ast.Starred)) for each in node.args[:2])
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
         ]
         if len(found) == 1:
-            found[0].args[1] = _detached(found[0].args[1])
-            return ast.unparse(statement)
+            return ast.unparse(_Replacer(found[0]).visit(statement))
     return None
 
 
 class _Replacer(ast.NodeTransformer):
-    """Detaches one call."""
+    """Detaches one expression of a statement."""
 
-    def __init__(self, call: ast.Call) -> None:
-        self._call = call
+    def __init__(self, found: ast.expr) -> None:
+        self._found = found
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Rewrite the call, or those in its arguments."""
-        if node is self._call:
-            return _detached(node)
-        self.generic_visit(node)
-        return node
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Rewrite the expression, or look for it inside."""
+        return _detached(self._found) if node is self._found else self.generic_visit(node)
 
 
 def detached_operand(location: SourceLocation, target: str) -> str | None:
