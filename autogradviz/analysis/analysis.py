@@ -151,6 +151,10 @@ class Analysis:
         """Return the lines of user code in a stack, innermost first."""
         return self._stacks.user_stack(stack_id)
 
+    def callers_of_modules(self, stack_id: int | None) -> list[int]:
+        """Return the positions in the user's stack of the lines that called modules."""
+        return self._stacks.callers_of_modules(stack_id)
+
     def calling_file(self, stack_id: int | None) -> str:
         """Return the file that called an op, past modes and wrappers; "" if it is unknown."""
         return self._stacks.calling_file(stack_id)

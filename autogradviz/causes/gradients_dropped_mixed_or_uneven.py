@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,8 @@ from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import join_names, short_location
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.names_of_program_in_fixes import name_of_optimizer
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_name, statements_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,10 +235,13 @@ class _Lives:
             share = graph.share(leaves)
             what = "the same loss twice" if twice else f"{len(lines)} losses"
             several = len(graph.steps_of_optimizers) > 1 and not self._is_one_objective(parts)
-            cleared = self._cleared_late(min(leaves), parts)
+            leaf = min(leaves)
+            leaking = self._leaking(leaf, parts)
+            entry = self._entry(parts[0], leaf, leaking) if leaking is not None else None
+            cleared = self._cleared_late(leaf, parts) if entry is None else None
             yield Fact(
                 mechanism="mix",
-                culprit=cleared or lines[-1],
+                culprit=entry or cleared or lines[-1],
                 effect=f"the gradients of {plural(len(leaves), 'parameter')} ({percent(share)} of "
                 f"the elements) are sums over {what} when a step uses them",
                 weight=weight(
@@ -254,13 +260,22 @@ class _Lives:
                     if cleared is not None
                     else None,
                     cleared,
+                    "Another optimizer stepped after the first one. It does not have these "
+                    "parameters, but its loss is computed from what they give here:"
+                    if entry is not None
+                    else None,
+                    entry,
                 ],
                 confidence="hint",
                 parameters=tuple(sorted(leaves)),
                 share=share,
-                others=lines[:-1] if cleared is None else lines,
+                others=lines[:-1] if cleared is None and entry is None else lines,
                 events=tuple(part.seq for part in parts[:4]),
-                fix="# if the sum is not meant: zero_grad() before each backward",
+                fix="# if the sum is not meant: zero_grad() before each backward"
+                if leaking is None
+                else self._cleared_before(leaf, parts[-1])
+                if entry is None
+                else self._detached(leaf, entry),
                 slug="gradients-mixed",
             )
 
@@ -272,14 +287,45 @@ class _Lives:
         updated, reached = set(self._graph.updated_in(step)), gradients_of_backwards(self._evidence)
         return all(reached[part.backward_id].keys() <= updated for part in parts)
 
+    def _leaking(self, leaf: int, window: list[GradientPart]) -> OptimizerStepped | None:
+        """Return the step between two parts of a gradient, of an optimizer that lacks the leaf."""
+        between = self._steps_between(window[0].seq, window[-1].seq)
+        lacks = between and all(leaf not in step.tensor_ids for step in between)
+        return between[0] if lacks else None
+
+    def _cleared_before(self, leaf: int, part: GradientPart) -> str:
+        """Return the statements that clear a gradient before a backward, in the program's names."""
+        own = next((s for s in self.steps if s.seq > part.seq and leaf in s.tensor_ids), None)
+        place = self._evidence.analysis.location(own.stack_id) if own is not None else None
+        backward = next(statements_of(self._line(part.backward_id)), None)
+        text = ast.unparse(backward) if backward is not None else "loss.backward()"
+        return f"{name_of_optimizer(place)}.zero_grad()\n{text}"
+
+    def _detached(self, leaf: int, entry: SourceLocation) -> str:
+        """Return the statement at a line, with what a leaf computed detached if it has one name."""
+        graph, analysis = self._graph, self._evidence.analysis
+        key = graph.memory(leaf)
+        names = {
+            name
+            for index in graph.slice_ops
+            if key in graph.inputs_memory[index]
+            for place in analysis.user_stack(graph.stacks[index])
+            if (place.filename, place.function) == (entry.filename, entry.function)
+            and place != entry
+            for name in source.assigned_names(place.text)
+        }
+        found = [each for name in sorted(names) if (each := detached_name(entry, name))]
+        if len(found) == 1:
+            return found[0]
+        return "# detach() here what the parameters of the other optimizer computed"
+
     def _cleared_late(self, leaf: int, window: list[GradientPart]) -> SourceLocation | None:
         """Return the line that cleared a leaf's gradient after its step, instead of before it.
 
         If it has parts of several losses, and an optimizer stepped in between that lacks the leaf.
         """
-        between = self._steps_between(window[0].seq, window[-1].seq)
         own = next((s for s in self.steps if s.seq > window[-1].seq and leaf in s.tensor_ids), None)
-        if own is None or not between or any(leaf in step.tensor_ids for step in between):
+        if own is None or self._leaking(leaf, window) is None:
             return None
         stepped = self._evidence.analysis.location(own.stack_id)
         return clearing_of(stepped) if stepped is not None else None
@@ -291,6 +337,7 @@ class _Lives:
         parameters, and the next backward adds to what the loss left in them.
         """
         groups: dict[SourceLocation, dict[int, tuple[GradientPart, OptimizerStepped]]] = {}
+        fixes: dict[SourceLocation, str] = {}
         for leaf, life in self._by_leaf.items():
             pairs = ((*pair, window) for window in life.windows for pair in pairwise(window))
             for part, later, window in pairs:
@@ -299,8 +346,13 @@ class _Lives:
                     continue  # ``mixed`` has several lines
                 steps = self._steps_between(part.seq, later.seq)
                 if steps and all(leaf not in step.tensor_ids for step in steps):
-                    place = self._entry(part, leaf, steps[0])
-                    place = place or self._cleared_late(leaf, window) or line
+                    entry = self._entry(part, leaf, steps[0])
+                    place = entry or self._cleared_late(leaf, window) or line
+                    fixes[place] = (
+                        self._detached(leaf, entry)
+                        if entry is not None
+                        else self._cleared_before(leaf, later)
+                    )
                     groups.setdefault(place, {}).setdefault(leaf, (part, steps[0]))
         graph, analysis = self._graph, self._evidence.analysis
         for place, found in groups.items():
@@ -326,8 +378,7 @@ class _Lives:
                 share=share,
                 victim=self._line(part.backward_id),
                 events=(part.seq, step.seq),
-                fix="# detach() what the loss does not train, or clear these gradients before the "
-                "next backward",
+                fix=fixes[place],
             )
 
     def _steps_between(self, after: int, before: int) -> list[OptimizerStepped]:

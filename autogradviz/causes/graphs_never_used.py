@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _LEAST_CALLS: Final = 2  # of one call site
 _PARTIAL: Final = frozenset({"nodes", "backward", "transforms", "within"})
 """Limits of a recording that leave out nodes which a backward used."""
-_MODULE: Final = "torch/nn/modules/module.py"
-_CALL: Final = "Module._wrapped_call_impl"
 
 
 def find_unused_graphs(graph: CausalGraph) -> Iterator[Fact]:
@@ -76,14 +74,8 @@ def _outermost_calls(graph: CausalGraph) -> Iterator[list[int]]:
 
 def _callers(graph: CausalGraph, index: int) -> tuple[SourceLocation, ...]:
     """Return the user's lines around the outermost module call of an op, innermost first."""
-    stack = graph.analysis.stack(graph.stacks[index])
-    inside = [
-        depth
-        for depth, frame in enumerate(stack)
-        if frame.function == _CALL and frame.filename.endswith(_MODULE)
-    ]
-    around = set(stack[inside[-1] + 1 :]) if inside else set()
-    return tuple(f for f in graph.analysis.user_stack(graph.stacks[index]) if f in around)
+    callers = graph.analysis.callers_of_modules(graph.stacks[index])
+    return graph.analysis.user_stack(graph.stacks[index])[callers[-1] :] if callers else ()
 
 
 def _trains(graph: CausalGraph, ops: Sequence[int]) -> bool:

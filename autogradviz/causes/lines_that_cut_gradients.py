@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
-from autogradviz.causes.silent_mistakes_in_losses_and_noise import is_chosen_log
-from autogradviz.diagnose.blame.search_gradient_cuts import gradient_cuts
+from autogradviz.causes.silent_mistakes_in_losses_and_noise import COMPARING, is_chosen_log
+from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, gradient_cuts
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, fix_of, reason_of
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import join_names
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.source_index import assigned_names, leaves_torch
-from autogradviz.events import BackwardStarted
+from autogradviz.events import NO_ID, BackwardStarted
 from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
@@ -132,14 +132,51 @@ class _Effects:
                 "lost gradient of a leaf" if line.kind == "leaf" else "lost gradient", lost
             )
         name = _one_way(line)
+        if self._is_lost_term(line):
+            return weight("one way cut of a term of the loss", share)
+        if name == "one way cut by a number" and all(map(self._scales, line.readers)):
+            name = "one way cut by a coefficient"
         if line.kind in {"detach", "numbers"} and line.location in self._copies:
             name = "one way cut by a copy"
         shifts = ranges_of(self._evidence).subtracts_maximum
         if name == "one way cut" and all(map(shifts, line.readers)):
             name = "one way cut of a maximum that is subtracted"
+        if name == "one way cut" and all(self._is_compared(each, behind) for each in line.readers):
+            name = "one way cut of a target"
         if name == "one way cut" and any(map(self._is_carried, list(line.ops)[:_SAMPLES])):
             name = "one way cut of a value that later steps read"
         return weight(name, share)
+
+    def _is_lost_term(self, line: Cut) -> bool:
+        """Return whether what leaves torch at a line comes back as a term that is added to a loss.
+
+        Such a term changes the value of the loss, and no gradient.
+        """
+        if line.kind not in {"numbers", "detach"} or not leaves_torch(line.location):
+            return False
+        graph = self._graph
+        return all(
+            graph.op_names[each] in ADDING and graph.size(graph.outputs[each]) == 1
+            for each in line.readers
+        )
+
+    def _scales(self, index: int) -> bool:
+        """Return whether an op multiplies by a number; a divisor is often a sum with a graph."""
+        graph = self._graph
+        numbers = graph.analysis.numbers_of(graph.op_seqs[index])
+        return graph.op_names[index] == "mul" and "other" in numbers
+
+    def _is_compared(self, index: int, behind: set[int]) -> bool:
+        """Return whether an op compares the cut values with what the same parameters computed.
+
+        One of both is a target then, as the next value of a state in temporal differences. With
+        a gradient it would follow the prediction.
+        """
+        graph = self._graph
+        edges = graph.next_nodes.get(graph.node_of_op.get(index, NO_ID), ())
+        return graph.op_names[index] in COMPARING and any(
+            graph.reached_leaves(each) & behind for each in edges if each != NO_ID
+        )
 
     def _is_carried(self, cut: int) -> bool:
         """Return whether an op reads a value of a cut, without a graph, after its graph was used.
@@ -182,10 +219,11 @@ def _one_way(line: Cut) -> str:
         return "one way cut in an installed package"
     if line.has_other_way:
         return "one way cut of a value that keeps another"
-    if line.kind in {"integers", "backward"}:
+    is_mask = line.kind == "numbers" and source.compares(line.location)
+    if line.kind in {"integers", "backward"} or is_mask:
         return "one way cut by integers"
     if line.kind == "numbers" and line.single:
-        is_meant = "detach(" in line.location.text
+        is_meant = "detach(" in line.location.text and not leaves_torch(line.location)
         return f"one way cut by a {'detached ' if is_meant else ''}number"
     return "one way cut"
 

@@ -24,6 +24,7 @@ from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import join_names
 from autogradviz.diagnose.source.assignments import divided_number, line_that_gives_operand
+from autogradviz.diagnose.source.names_of_program_in_fixes import step_of_scaler
 from autogradviz.diagnose.source.operands_changed_as_fixes import with_number_changed
 from autogradviz.events import CollectiveCalled, LossDivisorRead
 
@@ -43,6 +44,7 @@ _WEIGHTED: Final = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 _UNEVEN: Final = 1.25  # between the weights of two losses; batches of a data set differ a little
 _NOT_A_HALF: Final = 3  # halves of means are part of many formulas
 _WINDOWS: Final = 2  # steps: what happens once may be meant
+_SCALER: Final = "torch/amp/grad_scaler.py"
 _LOSS_SCALE: Final = (
     16.0  # a power of two from which on a factor of a loss is one against underflow
 )
@@ -75,6 +77,7 @@ def find_scales(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
         scales = _Scales(graph, evidence)
         yield from scales.twice()
         yield from scales.remaining()
+        yield from scales.of_scaler()
         yield from scales.other_divisor()
         yield from scales.only_log_divided()
         yield from scales.unequal_weights()
@@ -146,8 +149,8 @@ class _Scales:
     ) -> list[_Scaling]:
         """Return the scalings of a gradient between its last backward and the step."""
         seqs, last = self._graph.op_seqs, window[-1].seq
-        later = (e.seq for e in self._graph.steps if e.seq > last and leaf in e.tensor_ids)
-        until = next(later, last)
+        step = self._step_after(leaf, window)
+        until = step.seq if step is not None else last
         return [each for each in scalings if last < seqs[each.op] < until]
 
     def twice(self) -> Iterator[Fact]:
@@ -248,9 +251,8 @@ class _Scales:
 
     def _written_in(self, leaf: int, window: list[GradientPart]) -> int:
         """Return the number of ops that wrote a gradient between its last backward and the step."""
-        last = window[-1].seq
-        later = (e.seq for e in self._graph.steps if e.seq > last and leaf in e.tensor_ids)
-        until = next(later, last)
+        last, step = window[-1].seq, self._step_after(leaf, window)
+        until = step.seq if step is not None else last
         return len(
             {
                 op.seq
@@ -290,6 +292,68 @@ class _Scales:
             others=(scaled,) if scaled != place else (),
             fix=f"# divide the gradients by {scale:g} once, before they are clipped and used",
         )
+
+    def of_scaler(self) -> Iterator[Fact]:
+        """Yield a fact for each step that uses the gradients of losses that a scaler multiplied.
+
+        Nothing has written the gradients since, so they have the scale.
+        """
+        groups: dict[tuple[SourceLocation, SourceLocation], dict[int, int]] = defaultdict(dict)
+        in_use = leaves_in_use(self._evidence)
+        for leaf, life in self._lives.items():
+            for window in life.windows:
+                scaled = self._scaled_by_scaler(window[-1].backward_id)
+                step = self._step_after(leaf, window)
+                if scaled is None or step is None or self._written_in(leaf, window):
+                    continue
+                if not in_use.isdisjoint(step.tensor_ids):
+                    continue  # the program has a use of its own for gradients, and may replace them
+                stack = self._evidence.analysis.stack(step.stack_id)
+                by_scaler = any(_is_of_scaler(each.filename) for each in stack)
+                place = self._evidence.analysis.location(step.stack_id)
+                if place is not None and not by_scaler:  # a fused optimizer divides by the scale
+                    groups[place, scaled].setdefault(leaf, step.seq)
+        for (place, scaled), leaves in groups.items():
+            share = self._graph.share(leaves)
+            yield Fact(
+                slug="loss-scale-remains",
+                mechanism="change",
+                culprit=place,
+                effect="the loss is multiplied by the scale of a GradScaler, and the step uses "
+                f"gradients that nothing divided: {plural(len(leaves), 'parameter')} "
+                f"({percent(share)} of the elements)",
+                weight=weight("scale of a scaler that remains", share),
+                explanation=[
+                    "The loss is multiplied by the scale here:",
+                    scaled,
+                    "This step uses the gradients as they are:",
+                    place,
+                    "step() of the scaler divides them by its scale first, and leaves out a step "
+                    "whose gradients are not finite.",
+                ],
+                parameters=tuple(sorted(leaves)),
+                share=share,
+                victim=scaled,
+                events=(next(iter(leaves.values())),),
+                fix=step_of_scaler(scaled, place),
+            )
+
+    def _scaled_by_scaler(self, backward_id: int) -> SourceLocation | None:
+        """Return the line at which a ``GradScaler`` multiplied the only loss of a backward."""
+        graph, analysis = self._graph, self._evidence.analysis
+        start = graph.backwards.get(backward_id)
+        roots = start.root_ids if start is not None else ()
+        at = graph.op_of_node.get(roots[0], NO_OP) if len(roots) == 1 else NO_OP
+        if at == NO_OP or graph.op_names[at] not in _MULTIPLIES:
+            return None
+        stack_id = graph.stacks[at]
+        by_scaler = _is_of_scaler(analysis.calling_file(stack_id))
+        return next(iter(analysis.user_stack(stack_id)), None) if by_scaler else None
+
+    def _step_after(self, leaf: int, window: list[GradientPart]) -> OptimizerStepped | None:
+        """Return the step that used a gradient."""
+        last = window[-1].seq
+        return next((e for e in self._graph.steps if e.seq > last and leaf in e.tensor_ids), None)
 
     def other_divisor(self) -> Iterator[Fact]:
         """Yield a fact for each line that divides a mean by another number than that of backwards.
@@ -521,6 +585,10 @@ class _Scales:
             if stepped is None
             else f"# step once for {divisor:g} backwards, or do not divide",
         )
+
+
+def _is_of_scaler(filename: str) -> bool:
+    return filename.replace("\\", "/").endswith(_SCALER)
 
 
 def _of_steps(windows: list[list[_Weight]]) -> list[_Weight]:

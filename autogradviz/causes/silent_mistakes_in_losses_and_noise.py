@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Mechanism
 
 
-_COMPARING: Final = frozenset(
+COMPARING: Final = frozenset(
     {
         "sub", "rsub", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
         "binary_cross_entropy", "binary_cross_entropy_with_logits",
@@ -89,7 +89,7 @@ def _mismatched(graph: CausalGraph) -> Iterator[Fact]:
     """Yield facts about operands that an op broadcasts, and that were to have one shape."""
     pairs: dict[SourceLocation, list[int]] = defaultdict(list)
     stretched: dict[SourceLocation, list[int]] = defaultdict(list)
-    names = _COMPARING | _COMBINING
+    names = COMPARING | _COMBINING
     in_backward = (
         index
         for index, phase in enumerate(graph.phases)
@@ -190,7 +190,7 @@ def _line_of_larger(graph: CausalGraph, index: int) -> SourceLocation | None:
     shapes = _operands(graph, index)[:_OPERANDS]
     at = graph.producers(index)[max(range(_OPERANDS), key=lambda each: prod(shapes[each]))]
     grew = False
-    while at != NO_OP and graph.op_names[at] in _POINTWISE | _COMBINING | _COMPARING:
+    while at != NO_OP and graph.op_names[at] in _POINTWISE | _COMBINING | COMPARING:
         sizes = [prod(graph.analysis.tensors[each].shape) for each in graph.inputs[at]]
         if len(sizes) > 1 and min(sizes) == max(sizes):
             break
@@ -239,7 +239,7 @@ def _is_reduced(graph: CausalGraph, index: int, number: int) -> bool:
 def _pairs(place: SourceLocation, graph: CausalGraph, ops: list[int]) -> _Words:
     name, shapes = graph.op_names[ops[0]], _operands(graph, ops[0])[:_OPERANDS]
     first, second = map(format_shape, shapes)
-    does = "compares" if name in _COMPARING else "combines"
+    does = "compares" if name in COMPARING else "combines"
     in_backward = graph.phases[ops[0]] == "backward"
     return _Words(
         slug="loss-broadcast",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import format_bytes, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.statements_that_store_tensors import stored_at, stores_without_graph
 from autogradviz.diagnose.evidence.tensors_of_earlier_graph import owner_of_old_graph
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_store
-from autogradviz.events import ModuleEntered
+from autogradviz.events import ModuleEntered, NodeFinished, OldGraphHeld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from autogradviz.analysis.causal_graph import CausalGraph
 
 _STEPS: Final = 2  # earlier steps from which tensors are alive; one may be a last state
+
+
+_GRAPH_OF_TENSOR: Final = "Tensor.grad_fn > "
+"""The end of the part before the first node, in the path from an owner to a node."""
 
 
 def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
@@ -32,7 +37,9 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
         graph: the graph.
         numbers: also if they are single numbers without a graph, such as losses and counters.
     """
-    alive = set(map(graph.memory, graph.alive_after_steps)) - graph.registered_memory
+    alive = {graph.memory(each): each for each in graph.alive_after_steps}
+    for key in graph.registered_memory:
+        alive.pop(key, None)
     ends = graph.analysis.steps.ends
     if not alive or len(ends) <= _STEPS:
         return
@@ -55,11 +62,93 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
         fact, is_log = _fact(graph, place, steps, detached)
         if numbers or not is_log:
             yield fact
+    yield from _kept_since_before(graph, alive)
 
 
-def _creators(graph: CausalGraph, alive: set[int], *, numbers: bool) -> Iterator[int]:
+def _kept_since_before(graph: CausalGraph, alive: dict[int, int]) -> Iterator[Fact]:
+    """Yield a fact for each line whose graphs of steps before those recorded are alive too.
+
+    Their ops are gone. What is known is an owner of the oldest graph, with the node that it has,
+    and the tensors that are alive: as many of each shape as several runs of the line leave.
+    """
+    held = next(iter(graph.analysis.log.of(OldGraphHeld)), None)
+    root = held.owner_path.partition(_GRAPH_OF_TENSOR)[2].partition(" > ")[0] if held else ""
+    if held is None or not root:
+        return
+    ran = set(graph.analysis.log.column(NodeFinished, "node_id"))
+    groups: dict[SourceLocation, list[int]] = defaultdict(list)
+    for index in _creators(graph, alive, numbers=False):
+        node_id = graph.node_of_op.get(index)
+        stack = graph.analysis.user_stack(graph.stacks[index])
+        if stack and node_id not in ran and graph.node_names.get(node_id or 0, "") == root:
+            groups[stack[0]].append(index)
+    unknown = Counter(_kind(graph, alive[key]) for key in alive.keys() - graph.creators.keys())
+    for place, ops in groups.items():
+        memory = [alive[key] for key in _graph_memory(graph, ops) & alive.keys()]
+        made = Counter(_kind(graph, each) for each in memory)
+        runs = min((unknown[kind] // count for kind, count in made.items()), default=0) * len(ops)
+        if runs >= _STEPS:
+            yield _of_many(graph, place, ops, memory, runs, held)
+
+
+def _kind(graph: CausalGraph, tensor_id: int) -> tuple[tuple[int, ...], str]:
+    tensor = graph.analysis.tensors[tensor_id]
+    return tensor.shape, tensor.dtype
+
+
+def _graph_memory(graph: CausalGraph, ops: list[int]) -> set[int]:
+    """Return the memory of the results of some ops, and of what their graphs were computed from."""
+    found: set[int] = set()
+    seen, waiting = set(ops), list(ops)
+    while waiting:
+        index = waiting.pop()
+        found.update(map(graph.memory, graph.outputs[index]))
+        for each in (*graph.producers(index), *graph.views(index)):
+            if each != NO_OP and each not in seen and graph.numbers[each] is not None:
+                seen.add(each)
+                waiting.append(each)
+    return found
+
+
+def _of_many(
+    graph: CausalGraph,
+    place: SourceLocation,
+    ops: list[int],
+    kept: list[int],
+    runs: int,
+    held: OldGraphHeld,
+) -> Fact:
+    """Return the fact of a line whose graphs are kept from before the recorded steps on."""
+    tensors = graph.analysis.tensors
+    frames = graph.analysis.user_stack(graph.stacks[ops[0]])
+    stored, names = stored_at(frames) or (None, frozenset[str]())
+    statement = detached_store(stored or place, names) or "kept.append(tensor.detach())"
+    nbytes = sum(tensors[each].storage_nbytes for each in kept) // len(ops)
+    return Fact(
+        slug="tensors-kept",
+        mechanism="keep",
+        culprit=stored or place,
+        effect=f"results of at least {runs} earlier runs of a line are alive with their graphs, "
+        f"{format_bytes(nbytes)} each; no backward used them",
+        weight=weight("kept with its graph"),
+        explanation=[
+            "This line computes a value with a graph, of which no backward was called:",
+            place,
+            "This statement stores the variable:" if stored is not None else "",
+            stored,
+            f"The oldest one is kept by {held.owner_root}: {held.owner_path}.",
+            "Each keeps the tensors that its graph saved, until it is dropped.",
+        ],
+        confidence="hint",
+        others=(place,) if stored is not None and stored != place else (),
+        events=tuple(graph.op_seqs[index] for index in ops[:2]),
+        fix=f"{statement}  # or .item(); or compute it under torch.no_grad()",
+    )
+
+
+def _creators(graph: CausalGraph, alive: dict[int, int], *, numbers: bool) -> Iterator[int]:
     """Yield the forward ops that created memory which is alive, for ``numbers`` also norms."""
-    for index in sorted(graph.creators[key] for key in alive & graph.creators.keys()):
+    for index in sorted(graph.creators[key] for key in alive.keys() & graph.creators.keys()):
         in_optimizer = graph.analysis.in_optimizer(graph.stacks[index])
         if graph.phases[index] == "forward" and (numbers or not in_optimizer):
             yield index

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _OPTIMIZER: Final = re.compile(r"(^|/)torch/(optim/|nn/utils/clip_grad\.py$)")
 _MODULE: Final = re.compile(r"(^|/)torch/nn/modules/module\.py$")
+_MODULE_CALL: Final = "_wrapped_call_impl"
+"""The function of PyTorch that each call of a module runs once."""
 _WRAPPERS: Final = re.compile(
     r"torch/(_compile\.py|_ops\.py|overrides\.py|utils/_device\.py|_dynamo/.*)$"
     r"|autogradviz/recorder/"
@@ -144,6 +146,11 @@ class Stacks:
         self._stacks: dict[int | None, tuple[SourceLocation, ...]] = {}
         self._optimizer_frames = self._frames_in(_OPTIMIZER)
         self._module_frames = self._frames_in(_MODULE)
+        self._call_frames = {
+            each
+            for each in self._module_frames
+            if self._locations[each].function.endswith(_MODULE_CALL)
+        }
         self._engine_frames = self._frames_in(_ENGINE)
 
     @cached_property
@@ -197,6 +204,20 @@ class Stacks:
         """Return the lines of user code in a stack, innermost first."""
         frame_ids = self._frame_ids.get(stack_id, ())
         return tuple(self._locations[i] for i in frame_ids if i not in self._library)
+
+    def callers_of_modules(self, stack_id: int | None) -> list[int]:
+        """Return the line of the user that called each module, innermost first.
+
+        Returns:
+            Positions in ``user_stack``; that of no line if library code made the outermost calls.
+        """
+        found, position = [], 0
+        for frame_id in self._frame_ids.get(stack_id, ()):
+            if frame_id not in self._library:
+                position += 1
+            elif frame_id in self._call_frames:
+                found.append(position)
+        return found
 
     def is_engine(self, stack_id: int | None) -> bool:
         """Return whether PyTorch's engine made a call: no Python code inside a backward did.

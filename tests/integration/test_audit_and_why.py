@@ -164,6 +164,33 @@ def test_a_list_that_keeps_results_is_an_entry():
     assert len(kept) == 4
 
 
+@pytest.mark.parametrize("kept_as", ["with its graph", "as a number", "as one"])
+def test_results_of_evaluations_before_the_recorded_steps_are_found(kept_as):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    results = {}
+    with autogradviz.record(model, keep_steps=3) as trace:
+        for epoch in range(5):
+            for _ in range(4):
+                optimizer.zero_grad()
+                model(torch.rand(4, 3)).backward()
+                optimizer.step()
+            loss = model(torch.rand(5, 3)) + 1
+            if kept_as == "with its graph":
+                results[epoch] = loss / 2
+            elif kept_as == "as one":
+                results["last"] = loss / 2
+            else:
+                results[epoch] = loss.item()
+    found = [finding for finding in trace.diagnose() if finding.slug == "tensors-kept"]
+    assert len(found) == (kept_as == "with its graph")
+    if found:
+        assert found[0].culprit.text == "results[epoch] = loss / 2"
+        assert found[0].fix.startswith("results[epoch] = (loss / 2).detach()")
+        assert "at least 2 earlier runs" in found[0].title
+
+
 @pytest.mark.parametrize("engine", ["python", "native"])
 @pytest.mark.parametrize("keep_steps", [None, 3])
 def test_a_list_of_a_function_that_has_returned_is_found(native, engine, keep_steps):

@@ -777,6 +777,66 @@ def test_a_detached_value_that_is_printed_is_detached_at_its_line():
     assert first.culprit.text.endswith("# <-- named")
 
 
+def number_of_numpy(net, x):
+    kept = net(x).square().mean().detach().numpy()
+    return net(x).mean() + 0.1 * torch.tensor(kept)  # <-- named
+
+
+def number_of_a_function_of_numpy(net, x):
+    term = net(x).square().mean()
+    kept = float(term.detach().numpy().clip(1e-4, 50.0))  # <-- named
+    return net(x).mean() + 0.1 * kept
+
+
+def array_of_numpy(net, x):
+    hidden = net(x)
+    kept = hidden.detach().numpy()  # <-- named
+    penalty = torch.as_tensor((kept**2).mean())
+    return hidden.mean() + 0.1 * penalty
+
+
+@pytest.mark.parametrize(
+    "loss_of", [number_of_numpy, number_of_a_function_of_numpy, array_of_numpy]
+)
+def test_a_term_of_the_loss_that_left_torch_is_a_cut(loss_of):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 3)
+    with autogradviz.record(net) as trace:
+        loss_of(net, torch.rand(4, 3)).backward()
+    [finding] = [each for each in trace.diagnose() if each.slug == "gradient-cut"]
+    assert finding.culprit.text.endswith("# <-- named")
+
+
+def weighted_by_a_number(net, x):
+    hidden = net(x)
+    share = min(1.0, hidden.square().mean().item())
+    return hidden.mean() + 0.1 * share * hidden.square().mean()
+
+
+def weighted_by_a_mask_of_numpy(net, x):
+    hidden = net(x)
+    mask = torch.from_numpy((hidden.detach().numpy() > 0).astype("float32"))
+    return (mask * hidden).mean() + hidden.square().mean()
+
+
+def logged_numbers(net, x):
+    hidden = net(x)
+    loss = hidden.mean() + 0.1 * hidden.square().mean()
+    str([float(hidden.square().mean().detach().numpy()), loss.item()])
+    return loss
+
+
+@pytest.mark.parametrize(
+    "loss_of", [weighted_by_a_number, weighted_by_a_mask_of_numpy, logged_numbers]
+)
+def test_a_number_that_weighs_a_term_is_no_cut(loss_of):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 3)
+    with autogradviz.record(net) as trace:
+        loss_of(net, torch.rand(4, 3)).backward()
+    assert list(trace.diagnose()) == []
+
+
 class Sums:
     """Divide by the sum of weights, which another method has read."""
 

@@ -136,6 +136,34 @@ def test_gradients_that_are_cleared_after_their_step_only_are_named_where_they_a
             pair.judge_step()
     first = trace.diagnose()[0]
     assert (first.slug, first.culprit.text) == ("gradients-mixed", "self.of_judge.zero_grad()")
+    assert first.fix == "self.of_judge.zero_grad()\nloss.backward()"
+
+
+class JudgeFirst(Turns):
+    def judge_step(self):
+        self.of_judge.zero_grad()
+        made = self.maker(torch.randn(5, 2))
+        loss = self.judge(made).mean() - self.judge(self.real).mean()
+        loss.backward()
+        self.of_judge.step()
+
+    def maker_step(self):
+        loss = -self.judge(self.maker(torch.randn(5, 2))).mean()
+        loss.backward()
+        self.of_maker.step()
+        self.of_maker.zero_grad()
+
+
+def test_what_a_loss_leaves_in_the_parameters_of_another_optimizer_is_to_be_detached():
+    pair = JudgeFirst()
+    with autogradviz.record() as trace:
+        for _ in range(4):
+            pair.judge_step()
+            pair.maker_step()
+    first = trace.diagnose()[0]
+    entry = "loss = self.judge(made).mean() - self.judge(self.real).mean()"
+    assert (first.slug, first.culprit.text) == ("gradients-mixed", entry)
+    assert first.fix == entry.replace("made", "made.detach()")
 
 
 class TurnsOfOneLine(Turns):

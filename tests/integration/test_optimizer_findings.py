@@ -387,6 +387,58 @@ def target_network_with_gradients():
         target.load_state_dict(net.state_dict())
 
 
+class Values(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def make_values():
+    online, target = Values(), Values()
+    target.load_state_dict(online.state_dict())
+    return online, target, torch.optim.SGD(online.parameters(), lr=0.1)
+
+
+def chosen(network, x, action):
+    values = network(x)
+    return values.gather(1, action).squeeze(1)
+
+
+def target_network_of_the_same_class():
+    online, target, optimizer = make_values()
+    for _ in range(3):
+        value = 0.9 * target(batch()).max(1)[0]  # <-- named
+        optimizer.zero_grad()
+        (online(batch()).max(1)[0] - value).square().mean().backward()
+        optimizer.step()
+        for new, old in zip(online.parameters(), target.parameters(), strict=True):
+            old.data.mul_(0.9).add_(0.1 * new.data)
+
+
+def target_network_in_a_shared_function():
+    online, target, optimizer = make_values()
+    for _ in range(3):
+        best = online(batch()).argmax(1, keepdim=True)
+        value = chosen(target, batch(), best)  # <-- named
+        optimizer.zero_grad()
+        (chosen(online, batch(), best) - value).square().mean().backward()
+        optimizer.step()
+        target.load_state_dict(online.state_dict())
+
+
+def target_network_on_the_line_of_the_other():
+    online, target, optimizer = make_values()
+    for _ in range(3):
+        loss = nn.functional.mse_loss(online(batch()), 0.9 * target(batch()))  # <-- named
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        target.load_state_dict(online.state_dict())
+
+
 def values_with_a_graph_loaded():
     """Compute weights from a learned factor, and load them, which drops their graph."""
     net, factor = nn.Linear(3, 2), nn.Parameter(torch.ones(()))
@@ -465,6 +517,9 @@ WRONG = {
     layers_in_a_list: ("parameter-not-updated", "hint"),
     layer_made_in_forward: ("parameter-not-updated", "hint"),
     target_network_with_gradients: ("parameter-not-updated", "hint"),
+    target_network_of_the_same_class: ("parameter-not-updated", "hint"),
+    target_network_in_a_shared_function: ("parameter-not-updated", "hint"),
+    target_network_on_the_line_of_the_other: ("parameter-not-updated", "hint"),
     values_with_a_graph_loaded: ("parameter-not-updated", "hint"),
     copies_trained: ("step-without-gradients", "hint"),
     average_with_graph: ("graph-kept", "hint"),
@@ -501,6 +556,20 @@ def test_gradients_that_another_optimizer_clears_are_reported():
     [(slug, line, confidence)] = findings(another_optimizer_cleared)
     assert (slug, confidence) == ("gradients-not-cleared", "hint")
     assert line.endswith("# <-- named")
+
+
+def test_a_loss_of_the_average_of_a_network_is_to_be_of_the_network():
+    def work():
+        online, target, optimizer = make_values()
+        for _ in range(3):
+            optimizer.zero_grad()
+            target(batch()).square().mean().backward()
+            optimizer.step()
+            for new, old in zip(online.parameters(), target.parameters(), strict=True):
+                old.data.lerp_(new.data, 0.1)
+
+    [finding] = [each for each in recorded(work).diagnose() if each.slug == "parameter-not-updated"]
+    assert finding.fix.startswith("# call here the network that the optimizer has")
 
 
 def test_a_queue_of_detached_values_is_no_finding():
@@ -757,6 +826,27 @@ def target_network():
         target.load_state_dict(net.state_dict())
 
 
+def target_of_the_same_network():
+    online, _, optimizer = make_values()
+    for _ in range(3):
+        value = 0.9 * online(batch()).max(1)[0].detach()
+        optimizer.zero_grad()
+        (online(batch()).max(1)[0] - value).square().mean().backward()
+        optimizer.step()
+
+
+def target_of_both_networks():
+    online, target, optimizer = make_values()
+    for _ in range(3):
+        best = online(batch()).argmax(1, keepdim=True)
+        value = chosen(target, batch(), best).detach()
+        optimizer.zero_grad()
+        nn.functional.smooth_l1_loss(chosen(online, batch(), best), value).backward()
+        optimizer.step()
+        for new, old in zip(online.parameters(), target.parameters(), strict=True):
+            old.data.mul_(0.9).add_(0.1 * new.data)
+
+
 def learned_input():
     """Keep a leaf that requires a gradient in an attribute, and use its gradient."""
     net, optimizer = make()
@@ -817,7 +907,7 @@ CORRECT = [
     frozen_layer_in_the_group, thawed_after_two_steps,
     gradients_set_by_hand,
     scaled_and_clipped, discriminator_cleared_before_its_loss, line_search, learned_input,
-    moving_average_of_values, target_network,
+    moving_average_of_values, target_network, target_of_the_same_network, target_of_both_networks,
     adversarial, sharpness_aware, gradients_of_each_task,
     taking_turns, generator_waits, accumulating, with_closure, updated_by_plain_ops,
     updated_in_hooks, frozen_by_rate_zero, master_weights, first_step_before_training, values_kept,

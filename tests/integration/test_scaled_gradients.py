@@ -508,3 +508,59 @@ def test_gradients_that_are_left_out_are_an_entry_of_the_audit():
 @pytest.mark.parametrize("train", [in_turn, both_step, each_by_itself, head_is_left_out])
 def test_gradients_that_are_clipped_for_their_step_have_no_finding(train):
     assert two_nets(train) == []
+
+
+def train_with_scaler(step, *, optimizer=torch.optim.SGD, **options):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = optimizer(model.parameters(), lr=0.1, **options)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with autogradviz.record(model) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.rand(2, 3)).square().mean()).backward()
+            step(model, optimizer, scaler)
+    return [each for each in trace.diagnose() if each.slug == "loss-scale-remains"]
+
+
+def step_directly(model, optimizer, scaler):
+    optimizer.step()  # <-- named
+
+
+def step_by_scaler(model, optimizer, scaler):
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def unscale_and_step(model, optimizer, scaler):
+    scaler.unscale_(optimizer)
+    optimizer.step()
+    scaler.update()
+
+
+def divide_by_hand(model, optimizer, scaler):
+    multiply(model, 1 / scaler.get_scale())
+    optimizer.step()
+
+
+def replace_by_hand(model, optimizer, scaler):
+    for parameter in model.parameters():
+        parameter.grad = parameter.grad / scaler.get_scale()
+    optimizer.step()
+
+
+def test_a_step_with_the_gradients_of_a_scaled_loss_is_found():
+    [finding] = train_with_scaler(step_directly)
+    assert finding.culprit.text.endswith("# <-- named")
+    assert finding.fix == "scaler.step(optimizer)\nscaler.update()"
+
+
+@pytest.mark.parametrize(
+    "step", [step_by_scaler, unscale_and_step, divide_by_hand, replace_by_hand]
+)
+def test_a_step_that_divides_by_the_scale_of_a_scaler_has_no_finding(step):
+    assert train_with_scaler(step) == []
+
+
+def test_a_fused_optimizer_divides_by_the_scale_of_a_scaler():
+    assert train_with_scaler(step_by_scaler, optimizer=torch.optim.Adam, fused=True) == []

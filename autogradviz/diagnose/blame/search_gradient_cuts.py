@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import frexp
+from math import frexp, isfinite
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
@@ -27,6 +27,7 @@ from autogradviz.diagnose.source.assignments import (
     names_assigned,
     names_read,
 )
+from autogradviz.diagnose.source.source_index import leaves_torch
 from autogradviz.events import NO_ID, BackwardStarted, FunctionMarked
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.evidence.requires_grad_flow import EndKind
     from autogradviz.events import ModeChanged
 
+ADDING: Final = frozenset({"add", "add_", "sub", "sub_", "rsub"})
 _OPERANDS: Final = 2  # of a difference
 _WRITTEN_BITS: Final = 14  # of the significand of a number that is written in a program
 _LARGEST: Final = 3e38  # of float32
@@ -509,7 +511,8 @@ class CutSearch:
         reads = [
             index
             for index, name in enumerate(graph.op_names)
-            if name == "_local_scalar_dense" and graph.phases[index] == "forward"
+            if graph.phases[index] == "forward"
+            and (name == "_local_scalar_dense" or (name == "detach" and self._gives_numbers(index)))
         ]
         if not reads:
             return
@@ -535,8 +538,31 @@ class CutSearch:
                     read[where] = names_read(where)
                 same = where.lineno == place.lineno
                 if (same and in_statement) or (not same and names & read[where]):
-                    self._add("numbers", index, at, place)
+                    self._add("numbers", index, self._with_number(at), place)
                     break
+
+    def _gives_numbers(self, index: int) -> bool:
+        """Return whether the statement of a detach makes a number of what it detaches."""
+        place = self._place(index)
+        return place is not None and any(
+            isinstance(node, ast.Call) and source.last_name(node.func) in {"float", "item"}
+            for statement in (source.simple_statements(place) if leaves_torch(place) else ())
+            for node in ast.walk(statement)
+        )
+
+    def _with_number(self, index: int) -> int:
+        """Return the first op of a statement, from one of its ops on, that computes with a number.
+
+        That is no number which a person writes.
+        """
+        graph = self._graph
+        for at in range(index, len(graph.stacks)):
+            if self._place(at) != self._place(index):
+                break
+            numbers = graph.analysis.numbers_of(graph.op_seqs[at])
+            if at in graph.node_of_op and any(map(_has_many_digits, numbers.values())):
+                return at
+        return index
 
     def _numbers_of_tensors(self) -> None:
         """Follow numbers with the digits of a float32 to the only line that reads any in a step."""
@@ -568,7 +594,12 @@ def _is_of_tensor(number: float) -> bool:
         or struct.unpack("f", struct.pack("f", number))[0] != number
     ):
         return False
-    return (frexp(number)[0] * 2**_WRITTEN_BITS) % 1 != 0
+    return _has_many_digits(number)
+
+
+def _has_many_digits(number: float) -> bool:
+    """Return whether a number has more binary digits than most that a person writes."""
+    return isfinite(number) and (frexp(number)[0] * 2**_WRITTEN_BITS) % 1 != 0
 
 
 def _method(place: SourceLocation) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.op_calls_and_arguments import is_view
-from autogradviz.diagnose.blame.search_gradient_cuts import gradient_cuts
+from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, gradient_cuts
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import accumulations
 from autogradviz.diagnose.evidence.memory_needs import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
@@ -539,9 +539,6 @@ def _backward_return(forward: SourceLocation | None) -> SourceLocation | None:
 # --- A term of the loss was computed from gradients that have no graph: a hint --------------------
 
 
-_ADDS: Final = frozenset({"add", "add_", "sub", "sub_", "rsub"})
-
-
 @rule("loss-term-constant", mechanism="cut", when=NoError(), after="not-finite", needs={"ops"})
 def loss_term_constant(evidence: Evidence) -> Iterator[Draft]:
     """Yield a hint for each ``autograd.grad`` whose result was added to a loss as a constant."""
@@ -560,7 +557,7 @@ def loss_term_constant(evidence: Evidence) -> Iterator[Draft]:
 
 def _term(graph: CausalGraph, index: int) -> tuple[int, int] | None:
     """Return the op that made a number without a graph, and an op if that adds it to another."""
-    if graph.op_names[index] not in _ADDS or graph.size(graph.outputs[index]) > 1:
+    if graph.op_names[index] not in ADDING or graph.size(graph.outputs[index]) > 1:
         return None
     made = [each for each in graph.producers(index) if each != NO_OP]
     constant = [each for each in made if graph.numbers[each] is None]

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.diagnose.blame.call_that_differs import (
+    UntrainedCall,
+    call_of_untrained,
+    stacks_of_trained,
+    trained_modules,
+)
 from autogradviz.diagnose.blame.gradients_lost import (
     plain_leaf_line,
     unregistered_in,
@@ -19,9 +27,7 @@ from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     leaves_without_optimizer,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.finding_text import (
-    join_names,
-)
+from autogradviz.diagnose.finding_text import join_names, short_location
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source.modules_in_containers import plain_containers
 from autogradviz.diagnose.source.operands_changed_as_fixes import with_value_changed
@@ -29,7 +35,7 @@ from autogradviz.diagnose.source.parameters_replaced_after_optimizer import (
     optimizer_lines,
     replacements_after,
 )
-from autogradviz.diagnose.source.statements_rewritten_as_fixes import statements_of
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_call, statements_of
 from autogradviz.events import (
     DistributedTensorSeen,
     HookRegistered,
@@ -39,7 +45,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from autogradviz.analysis import Analysis, Op, SourceLocation, Tensor
     from autogradviz.diagnose.evidence.evidence import Evidence
@@ -104,15 +110,36 @@ def _unused(evidence: Evidence, steps: list[OptimizerStepped]) -> Iterator[_Unus
     )
     for tensor_id, gradient in candidates.items():
         tensor = tensors[tensor_id]
-        written = [
-            op
-            for op in evidence.writes_between(tensor.storage_id, got[tensor_id][0].seq, 1 << 62)
-            if op.name not in _COPIES
-        ]
+        writes = evidence.writes_between(tensor.storage_id, got[tensor_id][0].seq, 1 << 62)
+        averaged = _averages_trained(evidence, writes)
+        written = [op for op in writes if op.name not in _COPIES and not averaged]
         if tensor.storage_id in read and not written and not memory.get(tensor_id, set()) & used:
             yield _Unused(
                 evidence.analysis.leaf_name(tensor_id), tensor.nbytes, tensor_id, gradient
             )
+
+
+def _averages_trained(evidence: Evidence, writes: Sequence[Op]) -> bool:
+    """Return whether ops only write what is computed from parameters, some of another memory.
+
+    ``t.data.mul_(0.9).add_(0.1 * p.data)`` is a moving average of what an optimizer trains.
+    """
+    graph = evidence.causal_graph
+    held, found = set(map(graph.memory, graph.held)), set[int]()
+    known = held | graph.registered_memory
+    for op in writes:
+        waiting = [bisect_left(graph.op_seqs, op.seq)]
+        while waiting:
+            at = waiting.pop()
+            producers = graph.producers(at)
+            for position in graph.value_inputs(at):
+                key = graph.inputs_memory[at][position]
+                found.add(key)
+                if key not in known:
+                    if producers[position] == NO_OP:
+                        return False  # a gradient or data
+                    waiting.append(producers[position])
+    return not found.isdisjoint(held)
 
 
 def _made_in_each_step(evidence: Evidence, got: dict[int, list[GradAccumulated]]) -> set[int]:
@@ -179,11 +206,29 @@ def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[Optimize
         fix=hidden.fix
         if hidden is not None
         else f"{_made_with(created if replaced is None else None, names, steps[-1])}\n"
-        "# or, if they are not to be trained: parameter.requires_grad_(False)",
+        f"# or, if they are not to be trained{_place_of_use(evidence, unused[0])}",
         confidence="hint",
         evidence=(unused[0].gradient, steps[-1]),
         parameters=[each.tensor_id for each in unused],
     )
+
+
+def _place_of_use(evidence: Evidence, first: _Unused) -> str:
+    """Return the change without gradients: at a line, if a module of the class is trained.
+
+    Of two networks of one class, one may be a target network.
+    """
+    analysis = evidence.analysis
+    used = _last_use(evidence, first)
+    call = call_of_untrained(evidence, used) if used is not None else None
+    kinds = {
+        analysis.modules[each].type_name
+        for each in trained_modules(evidence) & analysis.modules.keys()
+    }
+    if call is None or call.type_name not in kinds:
+        return ": parameter.requires_grad_(False)"
+    fix = _without_gradient(evidence, call).replace("\n", "\n# ")
+    return f", as a target network, at {short_location(call.place)}:\n# {fix}"
 
 
 def _made_with(created: SourceLocation | None, names: list[str], step: OptimizerStepped) -> str:
@@ -275,8 +320,9 @@ def _copied(evidence: Evidence, first: _Unused) -> _Hidden | None:
     analysis = evidence.analysis
     storage_id = analysis.tensors[first.tensor_id].storage_id
     writes = evidence.writes_between(storage_id, -1, 1 << 62)
-    copies = [op for op in writes if op.name in _COPIES and op.inputs]
     got = accumulations(evidence)[first.tensor_id]
+    averaged = _averages_trained(evidence, [op for op in writes if op.seq > got[0].seq])
+    copies = [op for op in writes if op.inputs and (averaged or op.name in _COPIES)]
     if not copies or copies[-1].seq < got[0].seq:
         return None  # loaded before the training
     for copy in copies:
@@ -289,24 +335,47 @@ def _copied(evidence: Evidence, first: _Unused) -> _Hidden | None:
                 "torch.func.functional_call(model, values, inputs)  # computes with the values",
                 copied=True,
             )
+    used = _last_use(evidence, first)
+    call = call_of_untrained(evidence, used) if used is not None else None
+    if call is None:
+        return None
+    return _Hidden(
+        call.place,
+        "They get the values of other parameters by copies, as a target network does. They are "
+        "used here with gradients enabled:",
+        _without_gradient(evidence, call),
+        copied=True,
+    )
+
+
+def _last_use(evidence: Evidence, first: _Unused) -> Op | None:
+    """Return the last op before the gradient of a parameter that read it with a graph."""
+    storage_id = evidence.analysis.tensors[first.tensor_id].storage_id
     reads = (
         op
-        for op in analysis.ops
+        for op in evidence.analysis.ops
         if op.phase == "forward"
         and op.seq < first.gradient.seq
         and op.sequence_nr is not None
         and storage_id in storages(op.inputs)
     )
-    used = max(reads, key=lambda op: op.seq, default=None)
-    if used is None or used.location is None:
-        return None
-    return _Hidden(
-        used.location,
-        "They get the values of other parameters by copies, as a target network does. They are "
-        "used here with gradients enabled:",
-        "with torch.no_grad():\n    target = target_network(inputs)",
-        copied=True,
-    )
+    return max(reads, key=lambda op: op.seq, default=None)
+
+
+def _without_gradient(evidence: Evidence, call: UntrainedCall) -> str:
+    """Return the statement that calls a module, so that what the module computes has no gradient.
+
+    It is below ``no_grad`` unless it computes with trained parameters too. If nothing else has a
+    gradient, the other network was meant.
+    """
+    if not evidence.causal_graph.held & evidence.causal_graph.got_gradient.keys():
+        return "# call here the network that the optimizer has: no other one is trained"
+    if any(call.place in stack for stack in stacks_of_trained(evidence)):
+        detached = detached_call(call.place, call.name) if call.name else None
+        return detached or "# detach() what the network without an optimizer returns here"
+    statement = next(statements_of(call.place), None)
+    text = ast.unparse(statement) if statement is not None else "target = target_network(inputs)"
+    return "with torch.no_grad():\n    " + text
 
 
 def _replaced(evidence: Evidence, first: _Unused, creator: Op | None) -> _Hidden | None:

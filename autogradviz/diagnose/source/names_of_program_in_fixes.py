@@ -88,6 +88,23 @@ class NamesOfProgram:
         return placeholder.sub(found.pop(), fix) if len(found) == 1 else fix
 
 
+def step_of_scaler(scaled: SourceLocation, stepped: SourceLocation) -> str:
+    """Return the statements that step by a scaler, with the program's names.
+
+    Args:
+        scaled: the line that scales the loss.
+        stepped: the line that steps the optimizer.
+    """
+    owners = set(_in_statements([scaled], _scaling))
+    scaler = owners.pop() if len(owners) == 1 else "scaler"
+    return f"{scaler}.step({name_of_optimizer(stepped)})\n{scaler}.update()"
+
+
+def name_of_optimizer(stepped: SourceLocation | None) -> str:
+    """Return the name by which a line steps an optimizer."""
+    return next(_in_statements([stepped], _optimizers), "optimizer")
+
+
 def module_in_code(analysis: Analysis, name: str) -> str:
     """Return a module as a statement has it: "net[0]", or "self.layers[3]" in its class.
 
@@ -138,6 +155,11 @@ def _scalers(statement: ast.stmt) -> Iterator[ast.expr]:
     """Yield the objects whose ``step(optimizer)`` is called."""
     calls = _methods(statement, "step", "unscale_")
     return (owner for owner, call in calls if len(call.args) == 1)
+
+
+def _scaling(statement: ast.stmt) -> Iterator[ast.expr]:
+    """Yield the objects whose ``scale(loss)`` is called."""
+    return (owner for owner, call in _methods(statement, "scale") if len(call.args) == 1)
 
 
 def _losses(statement: ast.stmt) -> Iterator[ast.expr]:

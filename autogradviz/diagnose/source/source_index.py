@@ -226,6 +226,17 @@ def leaves_torch(place: SourceLocation) -> bool:
     )
 
 
+def compares(place: SourceLocation) -> bool:
+    """Return whether a statement compares the numbers that it reads: the result is a mask."""
+    return any(
+        isinstance(call, ast.Call) and _taken_out(call)
+        for statement in simple_statements(place)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Compare)
+        for call in ast.walk(node)
+    )
+
+
 def _taken_out(call: ast.Call) -> list[ast.expr]:
     """Return the expression of which a call makes an array, a list or a number."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in _TO_PYTHON:

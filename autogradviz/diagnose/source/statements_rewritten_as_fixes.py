@@ -240,7 +240,8 @@ def detached_store(location: SourceLocation | None, names: frozenset[str]) -> st
 
     Args:
         location: the line that keeps it.
-        names: the variables that have the value, which are detached in a container.
+        names: the variables that have the value, which are detached in a container; none if the
+            statement computes it.
 
     Returns:
         None if no value of the statement is known to be the one.
@@ -249,9 +250,13 @@ def detached_store(location: SourceLocation | None, names: frozenset[str]) -> st
         before = ast.unparse(statement)
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and is_storing_call(node) and node.args:
-                node.args[-1] = _detach_kept(node.args[-1], names)
+                kept = node.args[-1]
+                node.args[-1] = _detach_kept(kept, names)
+                if not names and isinstance(kept, (ast.Call, ast.BinOp)):  # what it computes itself
+                    node.args[-1] = _detached(kept)
             elif isinstance(node, ast.Assign) and sets_part_of_object(node):
-                node.value = _detach_kept(node.value, names)
+                is_sum = not names and isinstance(node.value, ast.BinOp)
+                node.value = _detached(node.value) if is_sum else _detach_kept(node.value, names)
         if ast.unparse(statement) != before:
             return ast.unparse(statement)
     return None
@@ -277,6 +282,51 @@ def _detach_kept(value: ast.expr, names: frozenset[str]) -> ast.expr:
         for each in parts
     ]
     return value
+
+
+def detached_call(location: SourceLocation, name: str) -> str | None:
+    """Return a line's statement with ``detach()`` on what a module, or a call with it, returns.
+
+    Args:
+        location: the line.
+        name: the last name of the variable that is the module.
+
+    Returns:
+        None unless the statement has one such call.
+    """
+    for statement in statements_of(location):
+        found = [
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call) and name in map(source.last_name, (node.func, *node.args))
+        ]
+        if len(found) == 1:
+            return ast.unparse(_Replacer(found[0]).visit(statement))
+    return None
+
+
+def detached_name(location: SourceLocation, name: str) -> str | None:
+    """Return a line's statement with ``detach()`` on a variable, None unless it reads it once."""
+    for statement in statements_of(location):
+        found = [
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        ]
+        if len(found) == 1:
+            return ast.unparse(_Replacer(found[0]).visit(statement))
+    return None
+
+
+class _Replacer(ast.NodeTransformer):
+    """Detaches one expression of a statement."""
+
+    def __init__(self, found: ast.expr) -> None:
+        self._found = found
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Rewrite the expression, or look for it inside."""
+        return _detached(self._found) if node is self._found else self.generic_visit(node)
 
 
 def detached_operand(location: SourceLocation, target: str) -> str | None:
