@@ -89,7 +89,7 @@ def test_gradients_that_every_step_uses_again_are_reported():
     assert finding.slug == "gradients-not-cleared"
     assert finding.confidence == "hint"
     assert lines(finding) == ("t.py:6", "t.py:5")
-    assert "all 2 steps" in finding.explanation
+    assert "2 of 2 steps" in finding.explanation
 
 
 @pytest.mark.parametrize(
