@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import torch
+from torch import nn
 
 import autogradviz
 
@@ -79,3 +80,30 @@ def test_broken_arrow_is_above_the_frame_whose_header_would_be_under_it():
         for words in ("detach, line", "Sequential<")
     )
     assert header - 40 < label < header - 10
+
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8)) for _ in range(4)
+        )
+
+    def forward(self, x):
+        weights = torch.softmax(self.router(x).detach(), dim=-1)
+        out = 0
+        for at, expert in enumerate(self.experts):
+            out = out + weights[:, at : at + 1] * expert(x)
+        return out
+
+
+def test_the_group_in_which_gradients_end_is_open():
+    model = Mixture()
+    with autogradviz.record(model) as trace:
+        model(torch.rand(4, 8)).square().mean().backward()
+    assert trace.diagnose()[0].slug == "gradient-missing"
+    scene = trace._scene
+    (group,) = [group for group in scene.groups if group.label == "Mixture"]
+    assert group.open
+    assert all(scene.nodes[each.reader].group == group.index for each in scene.detaches)

@@ -1,8 +1,10 @@
 // @ts-check
 /** Saved memory over time in layers: by kind of saved tensor, module or source line. */
 
+import { heldCurve, heldIn } from "./curve_of_bytes_held.js";
 import { kindOfStorage } from "./saved_kind_colors.js";
 import { blockPrefix, plural, placeOf } from "./format_numbers_and_names.js";
+import { peakIn } from "./storage_holds.js";
 
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
 /** @typedef {import("../types.js").Scene} Scene */
@@ -10,7 +12,8 @@ import { blockPrefix, plural, placeOf } from "./format_numbers_and_names.js";
 /** @typedef {{label: string, values: number[], peak: number, first: number}} Layer */
 
 const MAX_LAYERS = 9;
-const MAX_TIMES = 600;
+/** Maximum number of parts of a recording, each with its highest and its lowest point. */
+const MAX_PARTS = 600;
 
 /** @type {Record<Grouping, (storage: CountedStorage, scene: Scene) => string>} */
 export const GROUPINGS = {
@@ -20,19 +23,23 @@ export const GROUPINGS = {
 };
 
 /**
- * Return the times at which the saved memory changes, at most about `MAX_TIMES` of them.
+ * Return the times at which the saved memory changes. Of many, the highest and the lowest points
+ * are kept in each part of the recording, and the peaks of the recording and of its steps.
  *
- * @param {import("../shared_view_state.js").Store} store
+ * @param {{scene: Scene, sceneIndex: {end: number}}} store
  * @returns {number[]}
  */
-export function changeTimes({ scene, sceneIndex }) {
-  const times = new Set([0, sceneIndex.end]);
-  for (const { holds } of scene.counted_storages)
-    for (const time of holds) if (time >= 0) times.add(time);
-  const sorted = [...times].sort((a, b) => a - b);
-  const step = Math.ceil(sorted.length / MAX_TIMES);
-  const peak = scene.memory.find((point) => point.nbytes === scene.summary.peak_nbytes)?.time_ns;
-  return sorted.filter((time, at) => at % step === 0 || at === sorted.length - 1 || time === peak);
+export function changeTimes({ scene, sceneIndex: { end } }) {
+  const ranges = [{ start_ns: 0, end_ns: end }, ...scene.steps];
+  const kept = new Set([0, end, ...ranges.map((range) => peakIn(scene, range).time)]);
+  const curve = heldCurve(scene.counted_storages);
+  const times = [...new Set(curve.times)];
+  const size = Math.ceil(times.length / MAX_PARTS);
+  for (let at = 0; at < times.length; at += size) {
+    const part = times.slice(at, at + size).sort((a, b) => heldIn(curve, a) - heldIn(curve, b));
+    kept.add(part[0]).add(part[part.length - 1]);
+  }
+  return [...kept].sort((a, b) => a - b);
 }
 
 /**

@@ -7,7 +7,7 @@
  */
 
 import { inStep, stepOfNode } from "./step_of_time_or_node.js";
-import { isSavedIn } from "./storage_holds.js";
+import { isHeldAtPeak, isSavedIn } from "./storage_holds.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {number[]} Cost by `COLUMNS` */
@@ -82,11 +82,11 @@ export function callCosts(scene, step = -1) {
     /** @type {number} */ at,
     /** @type {number} */ value,
   ) => ((own[frame] ?? unknown)[at] += value);
+  const atPeak = isHeldAtPeak(scene, step);
   for (const storage of scene.counted_storages) {
-    if (!isSavedIn(scene, storage, step)) continue;
-    const { call, nbytes, recomputed, at_peak } = storage;
-    add(call, recomputed ? 2 : 0, nbytes);
-    if (at_peak) add(call, 1, nbytes);
+    const { call, nbytes, recomputed } = storage;
+    if (isSavedIn(scene, storage, step)) add(call, recomputed ? 2 : 0, nbytes);
+    if (atPeak(storage)) add(call, 1, nbytes);
   }
   for (const row of scene.call_times) {
     if (!inStep(step, () => row.step)) continue;

@@ -53,3 +53,15 @@ export const isHeldAt = ({ holds }, time) =>
   holds.some(
     (start, at) => at % 2 === 0 && start <= time && (holds[at + 1] < 0 || holds[at + 1] > time),
   );
+
+/**
+ * @param {Scene} scene
+ * @param {number} step index, -1 for all
+ * @returns {(storage: {holds: number[], at_peak: unknown}) => unknown} whether a storage is held at
+ *   the peak of a step, or of the recording
+ */
+export function isHeldAtPeak(scene, step) {
+  const chosen = scene.steps[step];
+  const time = chosen && peakIn(scene, chosen).time;
+  return (storage) => (chosen ? isHeldAt(storage, time) : storage.at_peak);
+}

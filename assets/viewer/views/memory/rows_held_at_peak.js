@@ -3,7 +3,7 @@
 
 import { kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { formatPlace, plural } from "../../scene/format_numbers_and_names.js";
-import { isHeldAt, peakIn } from "../../scene/storage_holds.js";
+import { isHeldAtPeak } from "../../scene/storage_holds.js";
 
 /** @typedef {import("../../types.js").SceneCountedStorage} CountedStorage */
 
@@ -32,14 +32,11 @@ const ALIKE = 1.5;
  * @returns {HeldRow[]}
  */
 export function heldRows({ scene, sceneIndex, step }) {
-  const chosen = scene.steps[step];
-  const time = chosen && peakIn(scene, chosen).time;
+  const atPeak = isHeldAtPeak(scene, step);
   const root = newRow("module", "", "");
   const called = new Set([...scene.module_calls].map(({ module }) => module));
   for (const storage of scene.counted_storages) {
-    if (chosen ? isHeldAt(storage, time) : storage.at_peak) {
-      add(root, storage, sceneIndex, modulesAround(storage.module, called));
-    }
+    if (atPeak(storage)) add(root, storage, sceneIndex, modulesAround(storage.module, called));
   }
   const { older_nbytes: nbytes, older_steps } = scene.summary;
   if (nbytes) {
