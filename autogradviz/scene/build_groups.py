@@ -19,7 +19,7 @@ from autogradviz.scene.variable_names_of_storages import assigned_name, loss_of_
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.saved_memory import SavedBytes
@@ -50,6 +50,7 @@ def build_groups(
     pictures: Mapping[int, tuple[float, float]],
     contents: Mapping[int, str],
     dominating: Sequence[int],
+    cut: Collection[int] = (),
 ) -> tuple[SceneGroup, ...]:
     """Return all groups, the root first.
 
@@ -65,6 +66,7 @@ def build_groups(
         pictures: sizes of the pictures of compiled regions, by node.
         contents: the numbers of ops of compiled regions, by node.
         dominating: nodes whose compiled regions are opened while the picture stays readable.
+        cut: nodes at which gradients end according to a finding.
     """
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
@@ -85,7 +87,7 @@ def build_groups(
         ]
     found = open_parts(closed, groups, opened)
     if depth is not None or not opened.apart:
-        found |= find_open(groups, closed, nodes, depth)
+        found |= find_open(groups, closed, nodes, depth, cut)
     for node in dominating:
         found |= open_dominating(groups, closed, nodes, found, node)
     return tuple(

@@ -18,7 +18,7 @@ from autogradviz.scene.compiled.tables import (
     region_contents,
     region_of_nodes,
 )
-from autogradviz.scene.detached_tensors import build_detaches
+from autogradviz.scene.detached_tensors import build_detaches, readers_at
 from autogradviz.scene.finding_stories import find_blamed
 from autogradviz.scene.fold_leaves_and_views import FoldedGraph, describe_folded, fold_graph
 from autogradviz.scene.group_modules_and_repeats import group_nodes
@@ -121,6 +121,7 @@ def build_scene(
         {each.storage_id: each.index for each in storages},
         only={region_of[node] for node in drawn} if graph_only else None,
     )
+    detaches = build_detaches(analysis, folded)
     scene = Scene(
         summary=replace(
             summary_and_steps.summarize(analysis, title), folded_text=describe_folded(folded)
@@ -137,13 +138,14 @@ def build_scene(
             pictures=picture_sizes(compiled["compiled_regions"], compiled["compiled_pictures"]),
             contents={node: region_contents(regions[at]) for node, at in region_of.items()},
             dominating=dominating,
+            cut=readers_at(detaches, findings),
         ),
         nodes=tuple(nodes),
         edges=edges,
         saved_badges=tuple(saved),
         parameter_badges=tuple(builder.parameter_badges),
         findings=panels.build_findings(findings, folded, analysis.regions),
-        detaches=build_detaches(analysis, folded),
+        detaches=detaches,
         **compiled,
     )
     if graph_only:

@@ -11,7 +11,7 @@ from autogradviz.scene.group_tree_components_and_cycles import SECTIONS, OpenedP
 from autogradviz.scene.layout.group_sizes_and_main_column import GroupGeometry, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from autogradviz.scene.layout.group_sizes_and_main_column import FlatGroup
     from autogradviz.scene.schema import SceneGroup, SceneNode
@@ -28,6 +28,9 @@ MAX_WIDTH_OF_REGION: Final = 1_250.0
 """The same for a picture with an opened compiled region, whose columns are lines, or with the only
 group that is open."""
 
+MAX_WIDTH_OF_CUT: Final = 1_400.0
+"""The same for a picture with the opened group in which gradients end according to a finding."""
+
 MAX_ADDED: Final = 40
 """Groups with more boxes are not opened initially."""
 
@@ -43,13 +46,19 @@ class _Drawing:
 
 
 def find_open(
-    flat: list[FlatGroup], groups: list[SceneGroup], nodes: list[SceneNode], depth: int | None
+    flat: list[FlatGroup],
+    groups: list[SceneGroup],
+    nodes: list[SceneNode],
+    depth: int | None,
+    cut: Collection[int] = (),
 ) -> set[int]:
     """Return the groups that are initially open.
 
-    Groups with an error are open. Then groups are opened while the picture keeps its size: runs
-    of blocks first, each with its first block as the representative of all, then other groups,
-    the largest first. Siblings whose names differ only in numbers are opened together.
+    Groups with an error are open, and those with a node at which gradients end according to a
+    finding (``cut``), while the picture stays readable. Then groups are opened while the picture
+    keeps its size: runs of blocks first, each with its first block as the representative of all,
+    then other groups, the largest first. Siblings whose names differ only in numbers are opened
+    together.
     """
     if depth is not None:
         return {
@@ -68,6 +77,7 @@ def find_open(
     width, height = _group_size(drawing, opened)
     if height > MAX_HEIGHT:
         return opened
+    opened = _open_around(cut, flat, drawing, opened)
     waiting: list[tuple[bool, int, tuple[int, ...]]] = []
     for i in sorted(opened):
         _push_siblings(waiting, flat, groups, i, opened)
@@ -95,6 +105,21 @@ def find_open(
         elif len(graphs) > 1:  # too many: the first one
             heapq.heappush(waiting, (False, 0, (graphs[0],)))
     return opened if len(opened) > 1 else opened | _only_group(flat)
+
+
+def _open_around(
+    cut: Collection[int], flat: list[FlatGroup], drawing: _Drawing, opened: set[int]
+) -> set[int]:
+    """Return the open groups with those around the first of some nodes that keep the size."""
+    chosen = set(opened)
+    for node in sorted(cut)[:1]:
+        for i, group in enumerate(flat):
+            if node in group.nodes and group.tree.count == 1 and group.tree.kind != "compiled":
+                width, height = _group_size(drawing, chosen | {i})
+                if width > MAX_WIDTH_OF_CUT or height > MAX_HEIGHT_OF_RUN:
+                    break
+                chosen.add(i)
+    return chosen
 
 
 def _only_group(flat: list[FlatGroup]) -> set[int]:

@@ -9,9 +9,10 @@ from autogradviz.events import OpCalled
 from autogradviz.scene.schema import SceneDetach
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from autogradviz.analysis import Analysis
+    from autogradviz.diagnose import Finding
     from autogradviz.event_log.stacks import SourceLocation
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
 
@@ -33,6 +34,12 @@ def build_detaches(analysis: Analysis, folded: FoldedGraph) -> tuple[SceneDetach
             for filename, lineno, _ in [source_line(line)]
         )
     )
+
+
+def readers_at(detaches: Iterable[SceneDetach], findings: Iterable[Finding]) -> set[int]:
+    """Return the nodes that read what the culprits of findings detached."""
+    lines = {source_line(finding.culprit)[:2] for finding in findings if finding.culprit}
+    return {each.reader for each in detaches if (each.filename, each.lineno) in lines}
 
 
 def _find_reads(

@@ -85,9 +85,10 @@ def test_broken_arrow_is_above_the_frame_whose_header_would_be_under_it():
 class Mixture(nn.Module):
     def __init__(self):
         super().__init__()
-        self.router = nn.Linear(8, 4)
+        self.router = nn.Linear(64, 5)
+        self.head = nn.Linear(64, 10)
         self.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8)) for _ in range(4)
+            nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)) for _ in range(5)
         )
 
     def forward(self, x):
@@ -95,15 +96,16 @@ class Mixture(nn.Module):
         out = 0
         for at, expert in enumerate(self.experts):
             out = out + weights[:, at : at + 1] * expert(x)
-        return out
+        return self.head(out)
 
 
 def test_the_group_in_which_gradients_end_is_open():
-    model = Mixture()
+    model = nn.Sequential(Mixture(), nn.ReLU())
     with autogradviz.record(model) as trace:
-        model(torch.rand(4, 8)).square().mean().backward()
+        loss = nn.functional.cross_entropy(model(torch.rand(512, 64)), torch.zeros(512).long())
+        loss.backward()
     assert trace.diagnose()[0].slug == "gradient-missing"
     scene = trace._scene
-    (group,) = [group for group in scene.groups if group.label == "Mixture"]
+    (group,) = [group for group in scene.groups if group.type_name == "Mixture"]
     assert group.open
     assert all(scene.nodes[each.reader].group == group.index for each in scene.detaches)
