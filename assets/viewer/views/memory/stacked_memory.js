@@ -1,11 +1,12 @@
 // @ts-check
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
+import { fillBox } from "../../canvas/shapes.js";
 import { KeptDrawing, clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintTimes, ticks } from "../../canvas/paint_time_axis.js";
 import { traceSteps } from "../../canvas/trace_step_curve.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
-import { h, listen, chartCanvas } from "../../dom.js";
+import { chartCanvas, h, listen, onResize } from "../../dom.js";
 import { blockPrefix, formatBytes } from "../../scene/format_numbers_and_names.js";
 import { GROUPINGS, changeTimes, stackLayers } from "../../scene/saved_memory_layers.js";
 import { lastAt } from "../../scene/curve_of_bytes_held.js";
@@ -48,8 +49,7 @@ export class StackedMemory {
     this.element = h("div", "agv-chart", this.canvas);
     this.kept = new KeptDrawing(this.canvas);
     listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
-    this.resizer = new ResizeObserver(() => this.draw());
-    this.resizer.observe(this.element);
+    this.resizer = onResize(this.element, () => this.draw());
     store.subscribe(["time", "selected", "view", "step"], (change) => this.draw(change === "time"));
   }
 
@@ -151,8 +151,7 @@ export class StackedMemory {
     const plot = { left: LEFT, top: 0, right, bottom: bottom + 1 };
     clipped(pen, plot, () => paintPhases(pen, x, LEFT, scene.spans, 20, bottom));
     for (const nbytes of ticks(0, top, 4)) {
-      ctx.fillStyle = palette.line;
-      ctx.fillRect(LEFT, Math.round(y(nbytes)), right - LEFT, 1);
+      fillBox(ctx, palette.line, LEFT, Math.round(y(nbytes)), right - LEFT, 1);
       const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
@@ -247,8 +246,7 @@ export class StackedMemory {
       const on = label === selected;
       if (step < 11 && at % 2 && !on) return; // every other label fits
       const y = this.#legendTop() + (this.layers.length - 1 - at + 0.5) * step;
-      pen.ctx.fillStyle = this.#tint(palette, at, on);
-      pen.ctx.fillRect(x, y - 5, 8, 10);
+      fillBox(pen.ctx, this.#tint(palette, at, on), x, y - 5, 8, 10);
       const style = { size: 9.5, color: on ? palette.text : palette.text2, weight: on ? 600 : 400 };
       const bytes = this.atPeak?.[at] ? formatBytes(this.atPeak[at]) : "0";
       const end = width - 10;

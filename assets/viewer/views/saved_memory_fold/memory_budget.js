@@ -1,6 +1,7 @@
 // @ts-check
 /** The budget: the peak that the reader wants, and what to checkpoint for it, as predicted. */
 
+import { fillBox } from "../../canvas/shapes.js";
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { write } from "../../canvas/text_fitted_to_width.js";
 import { copyButton } from "../../copy_button.js";
@@ -106,8 +107,7 @@ export class Budget {
     const bottom = height - PAD.bottom;
     const y = (/** @type {number} */ again) => bottom - (again / most) * (bottom - PAD.top);
     const small = { size: 9.5, color: palette.text2 };
-    ctx.fillStyle = palette.line;
-    ctx.fillRect(PAD.left, bottom, this.#x(0) - PAD.left, 1);
+    fillBox(ctx, palette.line, PAD.left, bottom, this.#x(0) - PAD.left, 1);
     write(pen, formatBytes(most), PAD.left - 5, PAD.top, { ...small, align: "right" });
     write(pen, "recomputed", PAD.left - 5, PAD.top + 11, { ...small, align: "right" });
     write(pen, formatBytes(this.peak), PAD.left, bottom + 9, small);

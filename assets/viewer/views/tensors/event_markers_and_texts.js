@@ -1,6 +1,7 @@
 // @ts-check
 /** The events of a storage, as markers on its lifeline and as text. */
 
+import { fillBox } from "../../canvas/shapes.js";
 import { paintGlyph } from "../../canvas/draw_icon.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
@@ -39,8 +40,7 @@ export function paintEventMarker(pen, event, x, middle, hue, free, { movable, ve
   switch (event.kind) {
     case "saved":
     case "recomputed": {
-      ctx.fillStyle = hue;
-      ctx.fillRect(next - 2, middle - 7, 4, 14);
+      fillBox(ctx, hue, next - 2, middle - 7, 4, 14);
       if (!version) return next + 6;
       return paintVersion(pen, version, next + 5, middle, hue) + 4;
     }

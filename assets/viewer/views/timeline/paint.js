@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the timeline, and finds the bar at a point. */
 
+import { fillBox, tracePath } from "../../canvas/shapes.js";
 import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hueOfSpan, mix } from "../../canvas/theme.js";
 import { paintTimes, paintTorn, ticks } from "../../canvas/paint_time_axis.js";
@@ -68,8 +69,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
   paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 }, window.axis);
   tracks.forEach((track, at) => {
     paintLabel(pen, track, tops[at], left);
-    ctx.fillStyle = palette.line;
-    ctx.fillRect(0, tops[at + 1] - TRACK_GAP / 2 - 1, width, 1);
+    fillBox(ctx, palette.line, 0, tops[at + 1] - TRACK_GAP / 2 - 1, width, 1);
   });
   clipped(pen, { left: left - 1, top: 0, right: left + plot + 1, bottom: height }, () => {
     tracks.forEach((track, at) => paintBars(pen, track, tops[at], x, view, left));
@@ -100,8 +100,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
 export function paintTime({ pen: { ctx, palette }, height }, time, window) {
   const [from, to] = window.view;
   if (time === null || time < from || time > to) return;
-  ctx.fillStyle = palette.text;
-  ctx.fillRect(window.x(time) - 0.7, 4, 1.4, height - 14);
+  fillBox(ctx, palette.text, window.x(time) - 0.7, 4, 1.4, height - 14);
 }
 
 /**
@@ -119,8 +118,7 @@ function paintSteps(pen, { proven, station }, window, height) {
   proven.forEach(({ time_ns }, at) => {
     if (time_ns < window.view[0] || time_ns > window.view[1]) return;
     const x = window.x(time_ns);
-    ctx.fillStyle = palette.path;
-    ctx.fillRect(x - 0.7, TOP, 1.4, height - TOP - 12);
+    fillBox(ctx, palette.path, x - 0.7, TOP, 1.4, height - TOP - 12);
     const overlapping = drawn.filter((other) => Math.abs(other - x) < 16).length;
     drawn.push(x);
     paintStation(pen, `${at + 1}`, x + overlapping * 17, TOP, 8, at === station);
@@ -283,10 +281,7 @@ function fitLabel(pen, bar, room) {
  */
 function paintTick(ctx, x, y, hue) {
   ctx.fillStyle = hue;
-  ctx.beginPath();
-  ctx.moveTo(x - 3, y + 2);
-  ctx.lineTo(x + 3, y + 2);
-  ctx.lineTo(x, y + 7);
+  tracePath(ctx, [x - 3, y + 2], [x + 3, y + 2], [x, y + 7]);
   ctx.fill();
   ctx.fillRect(x - 0.5, y + 6, 1, 8);
 }
@@ -359,8 +354,7 @@ function paintRange(pen, x, range, height, plot) {
   const left = Math.max(plot.left, x(range[0]));
   const right = Math.min(plot.left + plot.width, x(range[1]));
   if (right <= left) return;
-  ctx.fillStyle = `${palette.backward}1c`;
-  ctx.fillRect(left, TOP, right - left, height - TOP - 12);
+  fillBox(ctx, `${palette.backward}1c`, left, TOP, right - left, height - TOP - 12);
   ctx.strokeStyle = palette.backward;
   ctx.lineWidth = 1.4;
   ctx.strokeRect(left, TOP, right - left, height - TOP - 12);

@@ -4,6 +4,7 @@
  * frame whose header would be under it. Modules that get no gradient because of it have a box.
  */
 
+import { tracePath } from "../../../canvas/shapes.js";
 import { paintText, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { HEADER_HEIGHT } from "../../../layout/group_sizes_and_inner_positions.js";
 import { visibleFor } from "../../../scene/scene_index.js";
@@ -143,10 +144,7 @@ export function paintDetaches(pen, look, boxes) {
       above = header();
     }
     ctx.setLineDash([3, 2]);
-    ctx.beginPath();
-    ctx.moveTo(x - 24, y + 7);
-    ctx.lineTo(x - 24, y);
-    ctx.lineTo(x - 3, y);
+    tracePath(ctx, [x - 24, y + 7], [x - 24, y], [x - 3, y]);
     ctx.stroke();
     ctx.setLineDash([]);
     paintCross(pen, x, y);

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the graph: frames, lines, boxes. */
 
+import { fillBox } from "../../../canvas/shapes.js";
 import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
@@ -58,8 +59,7 @@ const MIN_TEXT_HEIGHT = 11;
 export function paint(pen, look) {
   const { ctx, palette } = pen;
   const { camera, placement } = look;
-  ctx.fillStyle = palette.canvas;
-  ctx.fillRect(0, 0, look.width, look.height);
+  fillBox(ctx, palette.canvas, 0, 0, look.width, look.height);
   ctx.save();
   ctx.scale(camera.scale, camera.scale);
   ctx.translate(-camera.x, -camera.y);

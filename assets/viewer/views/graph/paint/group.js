@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
+import { fillBox } from "../../../canvas/shapes.js";
 import {
   contentsText,
   largerSavedText,
@@ -108,8 +109,7 @@ export function paintHeader(pen, frame, group, leftmost, rightmost) {
   // On the right of the line that enters the group at its middle.
   if (right - width < Math.max(at + widthOf(pen, note, 11.5) + 16, frame.x + frame.width / 2))
     return;
-  ctx.fillStyle = frameFill(palette, group);
-  ctx.fillRect(right - width - 3, middle - 8, width + 6, 16);
+  fillBox(ctx, frameFill(palette, group), right - width - 3, middle - 8, width + 6, 16);
   write(pen, saved, right, middle, { size: 10.5, color: palette.text2, align: "right" });
 }
 
@@ -196,8 +196,14 @@ export function paintClosed(pen, box, group, tint, all, done) {
     ctx.save();
     roundRect(ctx, box.x, box.y, box.width, height, 7);
     ctx.clip();
-    ctx.fillStyle = `${hue}${done.backward ? "38" : "1c"}`;
-    ctx.fillRect(box.x, box.y, box.width * done.share, height);
+    fillBox(
+      ctx,
+      `${hue}${done.backward ? "38" : "1c"}`,
+      box.x,
+      box.y,
+      box.width * done.share,
+      height,
+    );
     ctx.restore();
   }
   paintByteBar(pen, box, height, group.nbytes, group.recomputed_nbytes, all);
@@ -222,10 +228,8 @@ export function paintByteBar({ ctx, palette, scale }, box, height, saved, recomp
   const bar = Math.min(box.width - 20, (BYTES_WIDTH * sum) / (all || 1));
   if (bar < 1 || height * scale < MIN_HEADER - 1) return;
   const first = bar * (saved / sum);
-  ctx.fillStyle = palette.saved;
-  ctx.fillRect(box.x + 10, box.y + height - 4, first, 2.5);
-  ctx.fillStyle = palette.recompute;
-  ctx.fillRect(box.x + 10 + first, box.y + height - 4, bar - first, 2.5);
+  fillBox(ctx, palette.saved, box.x + 10, box.y + height - 4, first, 2.5);
+  fillBox(ctx, palette.recompute, box.x + 10 + first, box.y + height - 4, bar - first, 2.5);
 }
 
 /**

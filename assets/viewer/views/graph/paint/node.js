@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints a node: its box with badges on both sides. */
 
+import { fillBox, tracePath } from "../../../canvas/shapes.js";
 import { paintGlyph } from "../../../canvas/draw_icon.js";
 import {
   BADGE_GAP,
@@ -39,14 +40,19 @@ function hueOf(palette, node) {
  */
 export function paintNodeBar({ ctx, palette }, box, node, tint) {
   if (tint && !node.error) {
-    ctx.fillStyle = mix(palette[tint.hue], palette.surface, 0.12 + tint.share);
-    ctx.fillRect(box.x, box.y, box.width, box.height);
+    fillBox(
+      ctx,
+      mix(palette[tint.hue], palette.surface, 0.12 + tint.share),
+      box.x,
+      box.y,
+      box.width,
+      box.height,
+    );
     return;
   }
   const hue = hueOf(palette, node);
   const strong = node.error || node.state === "failed" ? 1 : node.state === "ran" ? 0.55 : 0.3;
-  ctx.fillStyle = mix(hue, palette.surface, strong);
-  ctx.fillRect(box.x, box.y, box.width, box.height);
+  fillBox(ctx, mix(hue, palette.surface, strong), box.x, box.y, box.width, box.height);
 }
 
 /**
@@ -152,9 +158,7 @@ function paintTwoParts(pen, box, node, { tint, all }) {
   if (split > x) {
     ctx.strokeStyle = mix(border, palette.surface, 0.6);
     ctx.lineWidth = 1;
-    ctx.beginPath();
-    ctx.moveTo(split, y);
-    ctx.lineTo(split, y + height);
+    tracePath(ctx, [split, y], [split, y + height]);
     ctx.stroke();
   }
   paintByteBar(pen, box, height, node.saved_nbytes, 0, all);
