@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints a time axis: round times, labels, marks of idle intervals, the end of a torn file. */
 
-import { fillBox, tracePath } from "./shapes.js";
+import { fillBox, setStroke, tracePath } from "./shapes.js";
 import { formatCount, formatDuration, formatTimes } from "../scene/format_numbers_and_names.js";
 
 /** @typedef {import("./text_fitted_to_width.js").Pen} Pen */
@@ -146,8 +146,7 @@ export function paintTorn({ ctx, palette }, { left, top, right, bottom }) {
   ctx.beginPath();
   ctx.rect(left, top, right - left, bottom - top);
   ctx.clip();
-  ctx.strokeStyle = palette.line2;
-  ctx.lineWidth = 1;
+  setStroke(ctx, palette.line2, 1);
   ctx.beginPath();
   for (let x = left - (bottom - top); x < right; x += 6) {
     ctx.moveTo(x, bottom);

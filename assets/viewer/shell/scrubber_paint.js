@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints the scrubber: phases, saved memory, the replayed time, the failure. */
 
-import { fillBox, tracePath } from "../canvas/shapes.js";
+import { fillBox, setStroke, tracePath } from "../canvas/shapes.js";
 import { hostTheme, hueOfSpan, mix } from "../canvas/theme.js";
 import { traceSteps } from "../canvas/trace_step_curve.js";
 import { kindHue } from "../scene/saved_kind_colors.js";
@@ -62,8 +62,7 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed, layer
   const y = (/** @type {number} */ nbytes) => bottom - ((nbytes + older) / peak) * (bottom - top);
   if (layers) paintLayers(ctx, layers, x, y, -older, (label) => kindHue(scene, label, hostTheme()));
   traceSteps(ctx, memory, x, y, [0, end]);
-  ctx.strokeStyle = palette.saved;
-  ctx.lineWidth = layers ? 1 : 1.3;
+  setStroke(ctx, palette.saved, layers ? 1 : 1.3);
   ctx.stroke();
   if (!layers) {
     ctx.lineTo(x(end), bottom);
@@ -143,8 +142,7 @@ export function paintBudget(pen, [left, right], height, { summary }, nbytes) {
   const { ctx, palette } = pen;
   const [top, bottom] = [33, height - 4];
   const y = bottom - (nbytes / (summary.peak_nbytes || 1)) * (bottom - top);
-  ctx.strokeStyle = palette.recompute;
-  ctx.lineWidth = 1.4;
+  setStroke(ctx, palette.recompute, 1.4);
   ctx.setLineDash([5, 3]);
   tracePath(ctx, [left, y], [right, y]);
   ctx.stroke();

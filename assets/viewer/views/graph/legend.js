@@ -1,7 +1,7 @@
 // @ts-check
 /** The legend of shapes and colors, painted like those of the graph. */
 
-import { fillBox, tracePath } from "../../canvas/shapes.js";
+import { fillBox, setStroke, tracePath } from "../../canvas/shapes.js";
 import { h } from "../../dom.js";
 import { distinct } from "../../payload/lazy_rows.js";
 import { paintGlyph } from "../../canvas/draw_icon.js";
@@ -67,8 +67,7 @@ function glyphSample(name, hue) {
  */
 function arrowSample(hue, width) {
   return (ctx, palette) => {
-    ctx.strokeStyle = ctx.fillStyle = palette[hue];
-    ctx.lineWidth = width;
+    setStroke(ctx, (ctx.fillStyle = palette[hue]), width);
     tracePath(ctx, [1, 7], [22, 7]);
     ctx.stroke();
     tracePath(ctx, [29, 7], [21, 3], [21, 11]);
@@ -175,8 +174,7 @@ const ENTRIES = [
   [
     (ctx, palette) => {
       ctx.setLineDash([3, 2]);
-      ctx.strokeStyle = palette.path;
-      ctx.lineWidth = 1.6;
+      setStroke(ctx, palette.path, 1.6);
       ctx.moveTo(1, 7);
       ctx.lineTo(29, 7);
       ctx.stroke();

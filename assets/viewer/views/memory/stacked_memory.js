@@ -1,7 +1,7 @@
 // @ts-check
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
-import { fillBox } from "../../canvas/shapes.js";
+import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { KeptDrawing, clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintTimes, ticks } from "../../canvas/paint_time_axis.js";
 import { traceSteps } from "../../canvas/trace_step_curve.js";
@@ -180,11 +180,9 @@ export class StackedMemory {
       nbytes: 0,
     });
     traceSteps(ctx, curve, x, y, [start, end]);
-    ctx.strokeStyle = palette.surface;
-    ctx.lineWidth = 4;
+    setStroke(ctx, palette.surface, 4);
     ctx.stroke();
-    ctx.strokeStyle = palette.recompute;
-    ctx.lineWidth = 1.8;
+    setStroke(ctx, palette.recompute, 1.8);
     ctx.stroke();
     const right = x(end);
     const label = `predicted ${formatBytes(highest.nbytes)}`;

@@ -1,7 +1,7 @@
 // @ts-check
 /** The budget: the peak that the reader wants, and what to checkpoint for it, as predicted. */
 
-import { fillBox } from "../../canvas/shapes.js";
+import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { write } from "../../canvas/text_fitted_to_width.js";
 import { copyButton } from "../../copy_button.js";
@@ -112,8 +112,7 @@ export class Budget {
     write(pen, "recomputed", PAD.left - 5, PAD.top + 11, { ...small, align: "right" });
     write(pen, formatBytes(this.peak), PAD.left, bottom + 9, small);
     write(pen, "0 B held", this.#x(0), bottom + 9, { ...small, align: "right" });
-    ctx.strokeStyle = palette.recompute;
-    ctx.lineWidth = 1.6;
+    setStroke(ctx, palette.recompute, 1.6);
     ctx.beginPath();
     for (const { peak, again } of points) ctx.lineTo(this.#x(peak / this.peak), y(again));
     ctx.stroke();

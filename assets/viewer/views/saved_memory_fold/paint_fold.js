@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints the fold: the forward above, the ribbons of saved tensors, backward below. */
 
-import { fillBox, tracePath } from "../../canvas/shapes.js";
+import { fillBox, setStroke, tracePath } from "../../canvas/shapes.js";
 import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintGlyph } from "../../canvas/draw_icon.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
@@ -162,8 +162,7 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }
     ctx.fill();
   };
   const line = (/** @type {string} */ color, /** @type {number[]} */ dashes) => {
-    ctx.strokeStyle = color;
-    ctx.lineWidth = 1;
+    setStroke(ctx, color, 1);
     ctx.setLineDash(dashes);
     traceRibbon(ctx, area, ribbon);
     ctx.stroke();
@@ -297,8 +296,7 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
-  ctx.strokeStyle = palette.text2;
-  ctx.lineWidth = 1.2;
+  setStroke(ctx, palette.text2, 1.2);
   ctx.setLineDash([3, 3]);
   ctx.beginPath();
   ctx.moveTo(area.right + 2, area.top - BAR / 2);

@@ -1,7 +1,7 @@
 // @ts-check
 /** Lifelines: a row for each storage or for those of identical blocks, with what happened to them. */
 
-import { fillBox, tracePath } from "../../canvas/shapes.js";
+import { fillBox, setStroke, tracePath } from "../../canvas/shapes.js";
 import { KeptDrawing, clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintTimes, paintTorn } from "../../canvas/paint_time_axis.js";
 import { button, chartCanvas, h, listen, onArrows, onResize } from "../../dom.js";
@@ -415,8 +415,7 @@ export class Lifelines {
       this.#x(this.store.sceneIndex.end) - x + 6,
       bottom - HEAD_HEIGHT,
     );
-    ctx.strokeStyle = palette.text;
-    ctx.lineWidth = 1.4;
+    setStroke(ctx, palette.text, 1.4);
     tracePath(ctx, [x, 2], [x, bottom]);
     ctx.stroke();
   }

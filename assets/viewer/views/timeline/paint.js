@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints the timeline, and finds the bar at a point. */
 
-import { fillBox, tracePath } from "../../canvas/shapes.js";
+import { fillBox, setStroke, tracePath } from "../../canvas/shapes.js";
 import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hueOfSpan, mix } from "../../canvas/theme.js";
 import { paintTimes, paintTorn, ticks } from "../../canvas/paint_time_axis.js";
@@ -185,8 +185,7 @@ function paintSelected({ ctx, palette }, tracks, tops, x, nodes) {
     forward: born.flatMap(({ born_ns, forward_ns }) => [born_ns, born_ns + forward_ns]),
     backward: nodes.flatMap(({ runs_ns }) => runs_ns.filter((time) => time >= 0)),
   };
-  ctx.strokeStyle = palette.path;
-  ctx.lineWidth = 1.6;
+  setStroke(ctx, palette.path, 1.6);
   const ends = tracks.flatMap(({ name, rows }, at) => {
     const found = times[/** @type {keyof typeof times} */ (name)] ?? [];
     if (!found.length) return [];
@@ -233,8 +232,7 @@ function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
   } else ctx.fillRect(left, y, width - gap * 0.5, BAR_HEIGHT);
   if (isRecompute && width > 6) {
     ctx.setLineDash([3, 2]);
-    ctx.lineWidth = 1;
-    ctx.strokeStyle = hue;
+    setStroke(ctx, hue, 1);
     ctx.stroke();
     ctx.setLineDash([]);
   }
@@ -297,8 +295,7 @@ function paintCurve({ ctx, palette }, scene, top, x, view) {
   const y = curveScale(scene, top);
   const older = scene.summary.older_nbytes; // held all the time
   traceSteps(ctx, scene.memory, x, (nbytes) => y(nbytes + older), view);
-  ctx.strokeStyle = palette.saved;
-  ctx.lineWidth = 1.5;
+  setStroke(ctx, palette.saved, 1.5);
   ctx.lineJoin = "round";
   ctx.stroke();
   ctx.lineTo(x(view[1]), y(0));
@@ -355,8 +352,7 @@ function paintRange(pen, x, range, height, plot) {
   const right = Math.min(plot.left + plot.width, x(range[1]));
   if (right <= left) return;
   fillBox(ctx, `${palette.backward}1c`, left, TOP, right - left, height - TOP - 12);
-  ctx.strokeStyle = palette.backward;
-  ctx.lineWidth = 1.4;
+  setStroke(ctx, palette.backward, 1.4);
   ctx.strokeRect(left, TOP, right - left, height - TOP - 12);
   const label = formatDuration(range[1] - range[0]);
   const labelWidth = Math.max(right - left, widthOf(pen, label, 10, 600) + 12);

@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints an arrow from the write that a finding blames to the saved-tensor badge that it broke. */
 
-import { tracePath } from "../../../canvas/shapes.js";
+import { setStroke, tracePath } from "../../../canvas/shapes.js";
 import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
 import { paintText, widthOf } from "../../../canvas/text_fitted_to_width.js";
 import { extentOf } from "../boxes_of_items.js";
@@ -168,8 +168,7 @@ const middleOf = (x, y) => [
 function paintArrow({ ctx, palette }, points) {
   const [tip, before] = [points[points.length - 1], points[points.length - 2]];
   const [dx, dy] = [Math.sign(tip[0] - before[0]), Math.sign(tip[1] - before[1])];
-  ctx.strokeStyle = ctx.fillStyle = palette.mutation;
-  ctx.lineWidth = 1.6;
+  setStroke(ctx, (ctx.fillStyle = palette.mutation), 1.6);
   ctx.beginPath();
   for (const [x, y] of points.slice(0, -1)) ctx.lineTo(x, y);
   ctx.lineTo(tip[0] - 6 * dx, tip[1] - 6 * dy);

@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints the edges of the graph. */
 
-import { tracePath } from "../../../canvas/shapes.js";
+import { setStroke, tracePath } from "../../../canvas/shapes.js";
 import { roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 
@@ -37,8 +37,7 @@ export function paintLine({ ctx, scale }, line, style) {
   const { points } = line;
   const last = points.length - 1;
   // Lines stay visible at small scales.
-  ctx.lineWidth = Math.max(style.width, 0.6 / scale);
-  ctx.strokeStyle = style.color;
+  setStroke(ctx, style.color, Math.max(style.width, 0.6 / scale));
   ctx.lineJoin = "round";
   if (line.stub) ctx.setLineDash([2, 2]);
   ctx.beginPath();

@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
-import { fillBox } from "../../../canvas/shapes.js";
+import { fillBox, setStroke } from "../../../canvas/shapes.js";
 import {
   contentsText,
   largerSavedText,
@@ -65,8 +65,7 @@ export function paintFrame(pen, box, group) {
   roundRect(ctx, x, y, width, height, 8);
   ctx.fillStyle = frameFill(palette, group);
   ctx.fill();
-  ctx.strokeStyle = dashed ? hue : mix(hue, palette.canvas, 0.22);
-  ctx.lineWidth = dashed ? 1.4 : 1;
+  setStroke(ctx, dashed ? hue : mix(hue, palette.canvas, 0.22), dashed ? 1.4 : 1);
   if (dashed) ctx.setLineDash(DASHES);
   ctx.stroke();
   ctx.setLineDash([]);
@@ -155,8 +154,7 @@ function paintPill(pen, x, middle, text, isRecompute) {
   roundRect(ctx, x, middle - height / 2, width, height, height / 2);
   ctx.fillStyle = palette.surface;
   ctx.fill();
-  ctx.strokeStyle = isRecompute ? color : palette.line2;
-  ctx.lineWidth = 1;
+  setStroke(ctx, isRecompute ? color : palette.line2, 1);
   ctx.stroke();
   if (isRecompute) paintGlyph(ctx, "checkpoint", x + 12, middle, 12, color);
   write(pen, text, x + (isRecompute ? 20 : 7), middle, { size: PILL_SIZE, weight: 500, color });

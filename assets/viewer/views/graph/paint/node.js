@@ -1,7 +1,7 @@
 // @ts-check
 /** Paints a node: its box with badges on both sides. */
 
-import { fillBox, tracePath } from "../../../canvas/shapes.js";
+import { fillBox, setStroke, tracePath } from "../../../canvas/shapes.js";
 import { paintGlyph } from "../../../canvas/draw_icon.js";
 import {
   BADGE_GAP,
@@ -151,13 +151,11 @@ function paintTwoParts(pen, box, node, { tint, all }) {
     ctx.roundRect(split, y, x + width - split, height, split > x ? [0, RADIUS, RADIUS, 0] : RADIUS);
     ctx.fill();
   }
-  ctx.lineWidth = failed ? 1.8 : 1.1;
-  ctx.strokeStyle = border;
+  setStroke(ctx, border, failed ? 1.8 : 1.1);
   roundRect(ctx, x, y, width, height, RADIUS);
   ctx.stroke();
   if (split > x) {
-    ctx.strokeStyle = mix(border, palette.surface, 0.6);
-    ctx.lineWidth = 1;
+    setStroke(ctx, mix(border, palette.surface, 0.6), 1);
     tracePath(ctx, [split, y], [split, y + height]);
     ctx.stroke();
   }
@@ -227,8 +225,7 @@ function paintCompact(pen, box, node, { tint }) {
   const ran = node.state !== "not_run";
   const plain = ran ? mix(hue, palette.surface, palette.nodeTint) : palette.surface;
   ctx.fillStyle = tint ? mix(palette[tint.hue], palette.surface, tint.share) : plain;
-  ctx.strokeStyle = ran ? hue : mix(hue, palette.surface, 0.45);
-  ctx.lineWidth = 1.2;
+  setStroke(ctx, ran ? hue : mix(hue, palette.surface, 0.45), 1.2);
   ctx.beginPath();
   ctx.arc(x, y, box.height / 2 - 0.5, 0, 2 * Math.PI);
   ctx.fill();
