@@ -222,7 +222,9 @@ function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
   const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
   ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.16 : isRecompute ? 0.2 : 0.3);
-  if (bar.faint && bar.row > 1 && width < NAMED) {
+  const from = Math.max(left, plotLeft);
+  const label = fitLabel(pen, bar, Math.min(left + width, plotRight) - from - 8);
+  if (bar.faint && bar.row > 1 && !label) {
     ctx.fillRect(left, y, width - gap * 0.5, 3);
     return;
   }
@@ -236,8 +238,6 @@ function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
     ctx.stroke();
     ctx.setLineDash([]);
   }
-  const from = Math.max(left, plotLeft);
-  const label = fitLabel(pen, bar, Math.min(left + width, plotRight) - from - 8);
   if (!label) return;
   const color = bar.kind === "module" || bar.kind === "forward" ? palette.text : hue;
   write(pen, label, from + 4, y + BAR_HEIGHT / 2, {
