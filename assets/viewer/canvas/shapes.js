@@ -22,7 +22,7 @@ export function fillBox(ctx, color, x, y, width, height) {
  */
 export function tracePath(ctx, ...points) {
   ctx.beginPath();
-  points.forEach(([x, y], at) => (at ? ctx.lineTo(x, y) : ctx.moveTo(x, y)));
+  points.forEach((point, at) => ctx[at ? "lineTo" : "moveTo"](...point));
 }
 
 /**

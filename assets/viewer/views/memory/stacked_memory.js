@@ -15,6 +15,7 @@ import { timeAxis } from "../../scene/time_axis.js";
 import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { kindHue } from "../../scene/saved_kind_colors.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
+import { PHASES } from "../../shell/scrubber_paint.js";
 
 /** @typedef {import("../../scene/saved_memory_layers.js").Grouping} Grouping */
 /** @typedef {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} Drawing */
@@ -72,13 +73,18 @@ export class StackedMemory {
 
   /** @returns {[start: number, end: number]} of the step that is shown, or of the recording */
   get #range() {
-    const { scene, sceneIndex, step } = this.store;
+    const { scene, step } = this.store;
     const chosen = scene.steps[step];
     if (chosen) return [chosen.start_ns, chosen.end_ns];
     // What initializes parameters before the first forward holds nothing.
     const forward = scene.spans.find(({ kind }) => kind === "forward")?.start_ns ?? 0;
     const held = this.times.find((time) => time > 0) ?? 0;
-    return [Math.min(forward, held), sceneIndex.end];
+    // After the last phase and the last change, all is held as before.
+    const last = scene.spans.reduce(
+      (end, span) => (PHASES.includes(span.kind) ? Math.max(end, span.end_ns) : end),
+      this.times.at(-2) ?? 0,
+    );
+    return [Math.min(forward, held), last];
   }
 
   /** @returns {{nbytes: number, time: number}} */
@@ -122,7 +128,7 @@ export class StackedMemory {
   #paintTime({ pen: { ctx, palette }, width, height }) {
     if (this.store.time === null) return;
     ctx.fillStyle = palette.text;
-    const x = Math.round(this.#xOf(width)(this.store.time));
+    const x = Math.round(this.#xOf(width)(Math.min(this.store.time, this.#range[1])));
     ctx.fillRect(x, 20, 1.4, height - AXIS_HEIGHT - 20);
   }
 

@@ -56,6 +56,10 @@ export class Budget {
       drag(event);
     });
     listen(chart, "pointermove", drag);
+    // In a low viewer, the patch is below the lower border.
+    const show = () => this.patch.scrollIntoView({ block: "nearest" });
+    listen(this.input, "change", show);
+    listen(chart, "pointerup", show);
     store.subscribe(["plan"], () => this.#fill());
     this.#fill();
   }

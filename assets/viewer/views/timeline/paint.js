@@ -21,8 +21,6 @@ const BAR_HEIGHT = 15;
 const ROW_HEIGHT = 17;
 const TRACK_GAP = 11;
 const CURVE_HEIGHT = 92;
-/** Width in pixels below which a part of a block has no name: it is a thin line. */
-const NAMED = 24;
 
 /** @typedef {{left: number, width: number}} Plot where times are drawn, in pixels */
 
