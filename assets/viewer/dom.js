@@ -49,6 +49,19 @@ export function listen(target, type, listener, options) {
 }
 
 /**
+ * Call a function when the size of an element changes, and once at the beginning.
+ *
+ * @param {Element} element
+ * @param {() => void} listener
+ * @returns {ResizeObserver}
+ */
+export function onResize(element, listener) {
+  const observer = new ResizeObserver(listener);
+  observer.observe(element);
+  return observer;
+}
+
+/**
  * Handle an event here: neither the browser nor an element around this one does.
  *
  * @param {Event} event

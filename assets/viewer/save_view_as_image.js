@@ -1,6 +1,7 @@
 // @ts-check
 /** Saves the view on display as an SVG or PNG file. */
 
+import { fillBox } from "./canvas/shapes.js";
 import { SvgContext } from "./canvas/svg_context.js";
 
 const PNG_SCALE = 2;
@@ -23,8 +24,7 @@ export function exportPicture(store, panes, kind) {
   const image = document.createElement("canvas");
   const imageContext = /** @type {CanvasRenderingContext2D} */ (image.getContext("2d"));
   const drawOn = (/** @type {any} */ ctx) => {
-    ctx.fillStyle = palette.surface;
-    ctx.fillRect(0, 0, width, height);
+    fillBox(ctx, palette.surface, 0, 0, width, height);
     draw({ pen: { ctx, palette, family, scale: 1 }, width, height });
   };
   if (kind === "svg") {

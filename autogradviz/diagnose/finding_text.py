@@ -71,6 +71,12 @@ def describe_tensor(tensor: Tensor) -> str:
     return f"{tensor.dtype} {format_shape(tensor.shape)}"
 
 
+def line_beside(location: SourceLocation, other: SourceLocation | None) -> str:
+    """Return "line 16", or "model.py:16" if another line that was named is in another file."""
+    same = other is not None and other.filename == location.filename
+    return f"line {location.lineno}" if same else short_location(location)
+
+
 def slot_name(saved: SavedTensor, node_name: str | None = None) -> str:
     """Return "BmmBackward0.mat2", or the parts of it that are known."""
     owner = node_name or (saved.op.name if saved.op is not None else "a node")

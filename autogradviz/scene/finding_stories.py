@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from autogradviz.analysis.formatting import display_op_name, format_shape, state_texts
-from autogradviz.diagnose.finding_text import describe_tensor, in_module, slot_name
+from autogradviz.diagnose.finding_text import describe_tensor, in_module, line_beside, slot_name
 from autogradviz.events import BackwardStarted, HookRan, RegionCutOff, StateChanged, VersionBumped
 from autogradviz.support.op_names import short_op_name
 
@@ -25,9 +25,17 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from autogradviz.analysis import Analysis, Op, Region, SavedTensor, SourceLocation, Unpack
+    from autogradviz.analysis import (
+        Analysis,
+        Op,
+        Region,
+        SavedTensor,
+        SourceLocation,
+        Tensor,
+        Unpack,
+    )
     from autogradviz.diagnose.finding import Finding
     from autogradviz.events import Event
 
@@ -107,7 +115,8 @@ class StoryBuilder:
         if op.failed:
             text = f"{name} raises"
         elif op.written:
-            text = f"{name} writes {describe_tensor(op.written[0])} in place"
+            after = self._after(op.written, op.seq, op.location)
+            text = f"{name} writes {describe_tensor(op.written[0])} in place{after}"
         elif saved and op.recompute_id is None:
             text = f"{name} {self._slots(saved)} for backward"
         else:
@@ -116,12 +125,23 @@ class StoryBuilder:
         again = ", in the recomputation" if op.recompute_id is not None else ""
         return Station(text + in_module(op.module) + again, op.location, op.seq)
 
+    def _after(self, written: Iterable[Tensor], seq: int, line: SourceLocation | None) -> str:
+        """Return the line that saved what is written, if a finding is about that save."""
+        storages = {each.storage_id for each in written}
+        for saved in self._analysis.saved.values():
+            if (
+                saved.saved_seq in self._wanted
+                and saved.saved_seq < seq
+                and saved.tensor.storage_id in storages
+                and saved.location is not None
+            ):
+                return f" after {line_beside(saved.location, line)} saved it"
+        return ""
+
     def _slots(self, saved: Sequence[SavedTensor]) -> str:
         names = [self._slot(each) for each in saved[:2]]
         more = f" and {len(saved) - 2} more" if len(saved) > 2 else ""  # noqa: PLR2004
-        versions = {each.version for each in saved[:2]}
-        at = f" at version {versions.pop()}" if len(versions) == 1 and None not in versions else ""
-        return f"saves {' and '.join(names)}{more}{at}"
+        return f"saves {' and '.join(names)}{more}"
 
     def _slot(self, saved: SavedTensor) -> str:
         node = self._analysis.graph.nodes.get(saved.node_id) if saved.node_id is not None else None
@@ -159,8 +179,10 @@ class StoryBuilder:
             yield Station(text, analysis.location(change.stack_id), change.seq)
         for bump in self._events(VersionBumped):
             writer = display_op_name(short_op_name(bump.op)) or "something"
-            text = f"{writer} writes a tensor: version {bump.version} becomes {bump.seen_version}"
-            yield Station(text, analysis.location(bump.stack_id), bump.seq)
+            line = analysis.location(bump.stack_id)
+            after = self._after([analysis.tensors[bump.tensor_id]], bump.seq, line)
+            versions = f"version {bump.version} becomes {bump.seen_version}"
+            yield Station(f"{writer} writes a tensor{after}: {versions}", line, bump.seq)
         for hook in self._events(HookRan):
             yield Station("a hook runs", analysis.location(hook.stack_id), hook.seq)
         for cut in self._events(RegionCutOff):

@@ -313,3 +313,13 @@ def test_each_block_of_a_run_is_named_in_the_same_way(open_page, width):
     assert pills, texts
     for at in pills:  # the bytes are behind the name or, in a narrow block, below it
         assert re.match(r"[a-z]", texts[at]) or re.match(r"[a-z]", texts[at - 1])
+
+
+def test_patch_of_a_chosen_budget_is_above_the_footer(open_page, picture):
+    scene = recordings.plain()
+    page = Stage(open_page(viewport={"width": 900, "height": 700}), scene, view="fold").page
+    page.locator(".agv-budget-range").fill("2")
+    page.wait_for_selector(".agv-patch-new")
+    patch = page.locator(".agv-copy").last.bounding_box()
+    assert patch["y"] + patch["height"] <= page.locator(".agv-scrubber").bounding_box()["y"]
+    page.screenshot(path=picture("fold-patch-light"))

@@ -233,6 +233,7 @@ def test_theme_follows_the_host(open_page, picture):
 def test_narrow_container_has_one_column(open_page, picture):
     page = open_page(viewport={"width": 620, "height": 900})
     stage = Stage(page, recordings.failing())
+    page.click(".agv-rail button:has-text('Graph')")
     parts = [stage.page.locator(name) for name in (".agv-outline", ".agv-stage", ".agv-details")]
     boxes = [part.bounding_box() for part in parts]
     assert len({box["x"] for box in boxes}) == 1

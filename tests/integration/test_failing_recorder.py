@@ -207,7 +207,7 @@ def test_failing_rule_keeps_other_findings_and_the_user_error(monkeypatch):
     ):
         work()
     assert str(seen.value) == str(plain.value)
-    assert "was written before backward needed it" in seen.value.__notes__[0]
+    assert "b was written at line" in seen.value.__notes__[0]
 
 
 def test_failing_diagnosis_keeps_the_user_error(monkeypatch):

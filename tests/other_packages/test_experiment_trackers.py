@@ -9,7 +9,7 @@ from autogradviz.integrations.experiment_trackers import (
     log_to_wandb,
 )
 
-TITLE = "AddmmBackward0.mat1 was written before backward needed it"
+TITLE = "hidden was written at line 27 after line 25 saved it"
 
 VIEWER = "autogradviz.default.render"
 

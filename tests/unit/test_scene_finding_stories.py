@@ -52,8 +52,8 @@ def stations_of(trace):
 def test_story_has_save_write_backward_and_exception_in_order():
     steps = stations_of(written())
     assert [re.sub(r"Error:.*", "Error", step.text) for step in steps] == [
-        "exp saves ExpBackward0.result at version 0 for backward",
-        "mul_ writes a tensor: version 0 becomes 1",
+        "exp saves ExpBackward0.result for backward",
+        "mul_ writes a tensor after line 1 saved it: version 0 becomes 1",
         "backward starts",
         "backward reads ExpBackward0.result at version 1; it was saved at version 0",
         "RuntimeError",

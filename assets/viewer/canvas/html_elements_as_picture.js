@@ -1,6 +1,8 @@
 // @ts-check
 /** A picture of elements: their backgrounds, borders, words and canvases, as they are on display. */
 
+import { fillBox } from "./shapes.js";
+
 /** @typedef {import("../views/registry.js").Picture} Picture */
 /** @typedef {{left: number, top: number, right: number, bottom: number}} Area */
 /** @typedef {(ctx: any) => void} Painter */
@@ -80,8 +82,7 @@ function addBox(painters, style, { x, y, width, height }, isVisible) {
   const fill = literal(style.backgroundColor);
   if (fill) {
     painters.push((ctx) => {
-      ctx.fillStyle = fill;
-      ctx.fillRect(x, y, width, height);
+      fillBox(ctx, fill, x, y, width, height);
     });
   }
   for (const side of SIDES) {
@@ -90,8 +91,9 @@ function addBox(painters, style, { x, y, width, height }, isVisible) {
     if (!thick || !color) continue;
     const isFlat = side === "Top" || side === "Bottom";
     painters.push((ctx) => {
-      ctx.fillStyle = color;
-      ctx.fillRect(
+      fillBox(
+        ctx,
+        color,
         side === "Right" ? x + width - thick : x,
         side === "Bottom" ? y + height - thick : y,
         isFlat ? width : thick,

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints a time axis: round times, labels, marks of idle intervals, the end of a torn file. */
 
+import { fillBox, setStroke, tracePath } from "./shapes.js";
 import { formatCount, formatDuration, formatTimes } from "../scene/format_numbers_and_names.js";
 
 /** @typedef {import("./text_fitted_to_width.js").Pen} Pen */
@@ -78,9 +79,7 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
     const written = write(time || events ? texts[i] : "0 ms", at);
     if (!grid || !written) continue;
     ctx.strokeStyle = palette.line;
-    ctx.beginPath();
-    ctx.moveTo(at, grid.top);
-    ctx.lineTo(at, grid.bottom);
+    tracePath(ctx, [at, grid.top], [at, grid.bottom]);
     ctx.stroke();
   }
 }
@@ -147,8 +146,7 @@ export function paintTorn({ ctx, palette }, { left, top, right, bottom }) {
   ctx.beginPath();
   ctx.rect(left, top, right - left, bottom - top);
   ctx.clip();
-  ctx.strokeStyle = palette.line2;
-  ctx.lineWidth = 1;
+  setStroke(ctx, palette.line2, 1);
   ctx.beginPath();
   for (let x = left - (bottom - top); x < right; x += 6) {
     ctx.moveTo(x, bottom);
@@ -156,6 +154,5 @@ export function paintTorn({ ctx, palette }, { left, top, right, bottom }) {
   }
   ctx.stroke();
   ctx.restore();
-  ctx.fillStyle = palette.text2;
-  ctx.fillRect(left - 0.5, top, 1, bottom - top);
+  fillBox(ctx, palette.text2, left - 0.5, top, 1, bottom - top);
 }

@@ -1,6 +1,7 @@
 // @ts-check
 /** Bands of forward, backward and recomputation above a picture over time, and faintly behind it. */
 
+import { fillBox } from "./shapes.js";
 import { hueOfSpan, mix } from "./theme.js";
 import { roundRect, widthOf, write } from "./text_fitted_to_width.js";
 
@@ -37,7 +38,6 @@ export function paintPhases(pen, x, from, spans, head, bottom) {
     if (widthOf(pen, kind, 10, 600) + 12 < width) {
       write(pen, kind, left + 6, 10.5, { size: 10, weight: 600, color: hue });
     }
-    ctx.fillStyle = `${hue}0d`;
-    ctx.fillRect(left, head, width, bottom - head);
+    fillBox(ctx, `${hue}0d`, left, head, width, bottom - head);
   });
 }

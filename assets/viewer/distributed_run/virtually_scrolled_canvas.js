@@ -84,9 +84,8 @@ export class VirtualCanvas {
   show(content, x, y) {
     this.tooltip.hidden = !content;
     if (!content) return;
-    this.tooltip.replaceChildren(...content);
     const { clientWidth, clientHeight } = this.element;
-    placeTooltip(this.tooltip, x, y, clientWidth, clientHeight);
+    placeTooltip(this.tooltip, content, x, y, clientWidth, clientHeight);
   }
 
   destroy() {

@@ -11,6 +11,7 @@ import {
   placeOf,
 } from "./format_numbers_and_names.js";
 import { largestFold } from "./bytes_of_ribbons_and_folds.js";
+import { kindTitles } from "./saved_kind_colors.js";
 import { phaseTimes, shareText } from "./phase_times.js";
 import { profileRange } from "./range_profile.js";
 
@@ -342,7 +343,7 @@ function whatFills(sceneIndex) {
   const { scene } = sceneIndex;
   const fold = scene.folds[largestFold(scene)];
   if (!fold) return null;
-  const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
+  const titles = kindTitles(scene);
   const bars = fold.kinds.slice(0, MAX_BARS).map((kind, at) => {
     const nbytes = fold.kind_nbytes[at];
     const share = nbytes / (fold.peak_nbytes || 1);

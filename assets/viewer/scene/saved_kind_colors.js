@@ -27,7 +27,7 @@ export function kindOfStorage(scene, storageId) {
   if (!known) {
     known = new Map();
     kinds.set(scene, known);
-    const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
+    const titles = kindTitles(scene);
     for (const { kind, members } of scene.ribbons) {
       for (const at of members) {
         known.set(scene.counted_storages[at].storage_id, titles.get(kind) ?? kind);
@@ -89,4 +89,12 @@ export function largestKinds({ saved_kinds }, sums) {
   return [...sums]
     .filter(([, nbytes]) => nbytes)
     .sort((a, b) => b[1] - a[1] || placeOf(a[0]) - placeOf(b[0]));
+}
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @returns {Map<string, string>} the titles of kinds of saved memory, by name
+ */
+export function kindTitles(scene) {
+  return new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
 }

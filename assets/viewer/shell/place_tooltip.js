@@ -1,16 +1,24 @@
 // @ts-check
-/** Positions tooltips. */
+/** Fills and positions tooltips. */
+
+import { h } from "../dom.js";
 
 /**
- * Place a tooltip next to a point, inside its container.
+ * Write lines into a tooltip and place it next to a point, inside its container.
  *
  * @param {HTMLElement} tooltip
+ * @param {(Node | string)[]} lines the first text is a title
  * @param {number} x
  * @param {number} y
  * @param {number} width of the container
  * @param {number} height
  */
-export function placeTooltip(tooltip, x, y, width, height) {
+export function placeTooltip(tooltip, lines, x, y, width, height) {
+  tooltip.replaceChildren(
+    ...lines.map((line, at) =>
+      line instanceof Node ? line : h("div", at ? "" : "agv-strong", line),
+    ),
+  );
   const right = width - tooltip.offsetWidth - 4;
   tooltip.style.left = `${Math.max(4, Math.min(x + 14, right))}px`;
   const below = y + 18 + tooltip.offsetHeight < height;

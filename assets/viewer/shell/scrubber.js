@@ -4,7 +4,7 @@
 import { proportionalAxis } from "../scene/time_axis.js";
 import { paintTimes, paintTorn } from "../canvas/paint_time_axis.js";
 import { startDrawing } from "../canvas/size_cache_and_clip_canvas.js";
-import { button, claim, h, listen } from "../dom.js";
+import { button, claim, h, listen, onResize } from "../dom.js";
 import { changeTimes, stackLayers } from "../scene/saved_memory_layers.js";
 import { formatBytes, formatCount, formatDuration } from "../scene/format_numbers_and_names.js";
 import { heldAt, unitTimes } from "../scene/progress_at_replayed_time.js";
@@ -84,8 +84,7 @@ export class Scrubber {
       this.bar,
     );
     this.#listen();
-    this.resizer = new ResizeObserver(() => this.draw());
-    this.resizer.observe(this.bar);
+    this.resizer = onResize(this.bar, () => this.draw());
     store.subscribe(["time", "step", "plan"], () => this.draw());
   }
 

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the scrubber: phases, saved memory, the replayed time, the failure. */
 
+import { fillBox, setStroke, tracePath } from "../canvas/shapes.js";
 import { hostTheme, hueOfSpan, mix } from "../canvas/theme.js";
 import { traceSteps } from "../canvas/trace_step_curve.js";
 import { kindHue } from "../scene/saved_kind_colors.js";
@@ -27,8 +28,14 @@ export function paintPhases(pen, x, scene) {
     const left = x(start_ns);
     const width = Math.max(1.5, x(end_ns) - left);
     const thin = kind === "recompute" || depth > 0;
-    ctx.fillStyle = mix(hue, palette.surface, thin ? 0.55 : 0.22);
-    ctx.fillRect(left, thin ? 24 : 16, width, thin ? 5 : 13);
+    fillBox(
+      ctx,
+      mix(hue, palette.surface, thin ? 0.55 : 0.22),
+      left,
+      thin ? 24 : 16,
+      width,
+      thin ? 5 : 13,
+    );
     const text = kind === "recompute" ? label : kind;
     if (!thin && widthOf(pen, text, 9.5, 600) + 10 < width) {
       write(pen, text, left + 5, 20.5, { size: 9.5, weight: 600, color: hue });
@@ -55,8 +62,7 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed, layer
   const y = (/** @type {number} */ nbytes) => bottom - ((nbytes + older) / peak) * (bottom - top);
   if (layers) paintLayers(ctx, layers, x, y, -older, (label) => kindHue(scene, label, hostTheme()));
   traceSteps(ctx, memory, x, y, [0, end]);
-  ctx.strokeStyle = palette.saved;
-  ctx.lineWidth = layers ? 1 : 1.3;
+  setStroke(ctx, palette.saved, layers ? 1 : 1.3);
   ctx.stroke();
   if (!layers) {
     ctx.lineTo(x(end), bottom);
@@ -80,8 +86,7 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed, layer
       from > x(0) && from + room <= x(end) && !(from < failed + 3 && from + room > failed + 3),
   );
   const shown = start ?? starts[Number(at + room > x(end) && at > room)];
-  ctx.fillStyle = `${palette.surface}d0`;
-  ctx.fillRect(shown, top - 1, room - 4, 13);
+  fillBox(ctx, `${palette.surface}d0`, shown, top - 1, room - 4, 13);
   write(pen, label, shown + 3, top + 6, { size: 9.5, weight: 600, color: palette.saved });
 }
 
@@ -120,8 +125,7 @@ export function paintLayers(ctx, { times, layers }, x, y, lowest, hueOf) {
  * @param {number} height
  */
 export function paintFailure({ ctx, palette }, x, height) {
-  ctx.fillStyle = palette.mutation;
-  ctx.fillRect(x - 0.7, 12, 1.4, height - 14);
+  fillBox(ctx, palette.mutation, x - 0.7, 12, 1.4, height - 14);
   paintGlyph(ctx, "failed", x, 8, 13, palette.mutation, palette.surface);
 }
 
@@ -138,12 +142,9 @@ export function paintBudget(pen, [left, right], height, { summary }, nbytes) {
   const { ctx, palette } = pen;
   const [top, bottom] = [33, height - 4];
   const y = bottom - (nbytes / (summary.peak_nbytes || 1)) * (bottom - top);
-  ctx.strokeStyle = palette.recompute;
-  ctx.lineWidth = 1.4;
+  setStroke(ctx, palette.recompute, 1.4);
   ctx.setLineDash([5, 3]);
-  ctx.beginPath();
-  ctx.moveTo(left, y);
-  ctx.lineTo(right, y);
+  tracePath(ctx, [left, y], [right, y]);
   ctx.stroke();
   ctx.setLineDash([]);
   const text = `budget ${formatBytes(nbytes)}`;
@@ -163,11 +164,9 @@ export function paintBudget(pen, [left, right], height, { summary }, nbytes) {
  * @param {number} height
  */
 export function paintOutside({ ctx, palette }, [left, right], [first, last], height) {
-  ctx.fillStyle = `${palette.surface}b8`;
-  ctx.fillRect(first, 15, left - first, height - 15);
+  fillBox(ctx, `${palette.surface}b8`, first, 15, left - first, height - 15);
   ctx.fillRect(right, 15, last - right, height - 15);
-  ctx.fillStyle = palette.text2;
-  ctx.fillRect(left, 13, right - left, 1.5);
+  fillBox(ctx, palette.text2, left, 13, right - left, 1.5);
 }
 
 /**
@@ -179,15 +178,8 @@ export function paintOutside({ ctx, palette }, [left, right], [first, last], hei
  * @param {number} height
  */
 export function paintTime({ ctx, palette }, x, right, height) {
-  ctx.fillStyle = `${palette.surface}a0`;
-  ctx.fillRect(x, 15, right - x, height - 15);
-  ctx.fillStyle = palette.text;
-  ctx.fillRect(x - 0.8, 8, 1.6, height - 8);
-  ctx.beginPath();
-  ctx.moveTo(x - 5, 3);
-  ctx.lineTo(x + 5, 3);
-  ctx.lineTo(x + 5, 8);
-  ctx.lineTo(x, 13);
-  ctx.lineTo(x - 5, 8);
+  fillBox(ctx, `${palette.surface}a0`, x, 15, right - x, height - 15);
+  fillBox(ctx, palette.text, x - 0.8, 8, 1.6, height - 8);
+  tracePath(ctx, [x - 5, 3], [x + 5, 3], [x + 5, 8], [x, 13], [x - 5, 8]);
   ctx.fill();
 }

@@ -36,11 +36,15 @@ from autogradviz.diagnose.evidence.failed_or_changed_unpacks import (
 from autogradviz.diagnose.finding_text import (
     describe_tensor,
     in_module,
+    line_beside,
     short_location,
     slot_name,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
-from autogradviz.diagnose.source.statements_rewritten_as_fixes import out_of_place_fix
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
+    out_of_place_fix,
+    written_variable,
+)
 from autogradviz.event_log.stacks import where_stacks_part
 
 if TYPE_CHECKING:
@@ -223,7 +227,8 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     # What wrote a weight is certain; the forward that read it could be moved as well.
     movable = write is not None and evidence.analysis.write_in_optimizer(write.seq)
     return Draft(
-        title=f"{named} was written before backward needed it",
+        title=(_written_after_save(victim, culprit) if proven and compiled is None else "")
+        or f"{named} was written before backward needed it",
         culprit=culprit,
         victim=victim,
         explanation=[
@@ -243,6 +248,15 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
         evidence=(saved, *writes[:8], unpack, node),
         region_id=node.region_id,
     )
+
+
+def _written_after_save(save: SourceLocation | None, write: SourceLocation | None) -> str:
+    """Return a title with the variable that a line writes, "" if it or a line is unknown."""
+    if save is None or write is None or save == write:
+        return ""
+    name = written_variable(write)
+    saver = line_beside(save, write)
+    return f"{name} was written at line {write.lineno} after {saver} saved it" if name else ""
 
 
 def _forward_before_step(

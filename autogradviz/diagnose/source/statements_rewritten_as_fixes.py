@@ -35,18 +35,41 @@ def out_of_place_fix(location: SourceLocation, *, part: bool) -> str | None:
     Returns:
         One statement, or two or three lines if a clone comes first; None if there is no rewrite.
     """
-    found = [node for _, node in source.statements_at(location.filename, location.lineno)]
-    statement = min(found, key=lambda node: len(lines_of(node)), default=None)
+    statement = _statement_at(location)
     if statement is None:
         return None
     target = _written_target(statement)
     if isinstance(target, ast.Subscript):
-        base = target.value
-        while isinstance(base, ast.Subscript):
-            base = base.value
-        name = _plain(base)
+        name = _plain(_base(target))
         return _written_into_clone(statement, name) if name else None
     return None if part else _out_of_place(statement, target)
+
+
+def written_variable(location: SourceLocation) -> str:
+    """Return the variable or attribute whose tensor the statement at a line writes, "" if unknown.
+
+    Of ``x[0].mul_(2)`` and ``x[0] += 1`` it is ``x``. Calls whose argument is written name none.
+    """
+    statement = _statement_at(location)
+    target = None if statement is None else _written_target(statement)
+    if target is None:
+        return ""
+    if isinstance(statement, ast.Expr) and not _writes_last(statement.value):
+        return ""
+    return _plain(_base(target)) or ""
+
+
+def _statement_at(location: SourceLocation) -> ast.stmt | None:
+    """Return the shortest statement at a line."""
+    found = [node for _, node in source.statements_at(location.filename, location.lineno)]
+    return min(found, key=lambda node: len(lines_of(node)), default=None)
+
+
+def _base(target: ast.expr) -> ast.expr:
+    """Return what an expression is an element of, the expression itself if it is none."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target
 
 
 def _written_into_clone(statement: ast.stmt, name: str) -> str:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 # --- the compilations of one function as a tree: which guard failed, and what was compiled instead
 
 _NOT_ALLOWED: Final = ": not in recomputable allowlist"
+_STORED: Final = ("materialized in backward", "the backward would store its result anyway")
+"""A reason of the partitioner, and what it means."""
 
 
 def guard_tree(region: CompiledRegion, recompiles: Iterable[Recompile]) -> tuple[str, ...]:
@@ -300,7 +302,8 @@ def _slot(
 
 
 def _plain(reason: str) -> str:
-    """Return why a value is saved, without the partitioner's word for ops that it never repeats."""
+    """Return why a value is saved, in other words than the partitioner's."""
+    reason = reason.replace(*_STORED)
     if not reason.endswith(_NOT_ALLOWED):
         return reason
     need, _, obstacle = reason.removesuffix(_NOT_ALLOWED).partition("; ")

@@ -1,7 +1,7 @@
 // @ts-check
 /** The bytes that saved tensors hold over the recording, and those without checkpoints, dashed. */
 
-import { h, chartCanvas } from "../../dom.js";
+import { chartCanvas, h, onResize } from "../../dom.js";
 import { proportionalAxis } from "../../scene/time_axis.js";
 import { paintHeld } from "../compare/overlaid_curves_of_bytes_held.js";
 
@@ -31,6 +31,6 @@ export function makeHeldPicture({ scene, sceneIndex }, palette) {
     " · dashed: without checkpoints, estimated · solid: recorded",
   );
   const element = h("div", "agv-held-picture", legend, h("div", "agv-two-fold-canvas", canvas));
-  new ResizeObserver(draw).observe(element);
+  onResize(element, draw);
   return { element, draw };
 }

@@ -6,7 +6,7 @@
 
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
-import { h, chartCanvas } from "../../dom.js";
+import { chartCanvas, h, onResize } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { heldPoints, paintHeld } from "./overlaid_curves_of_bytes_held.js";
 import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
@@ -70,7 +70,7 @@ export function makeFolds(palette) {
       paintFold({ ...drawing, width }, picture);
     });
   };
-  new ResizeObserver(draw).observe(element);
+  onResize(element, draw);
   const show = (/** @type {Side[]} */ sides) => {
     shown = sides;
     element.hidden = !sides.some(({ fold }) => fold >= 0);

@@ -1,6 +1,7 @@
 // @ts-check
 /** The bytes that saved tensors of two executions hold, on one scale, with one turn. */
 
+import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { mix } from "../../canvas/theme.js";
 import { write } from "../../canvas/text_fitted_to_width.js";
@@ -52,8 +53,7 @@ export function paintHeld(canvas, palette, curves, turn = 0.5) {
   const bottom = height - BOTTOM;
   const x = (/** @type {number} */ share) => 1 + share * (width - 2);
   const y = (/** @type {number} */ nbytes) => bottom - (nbytes / most) * (bottom - TOP);
-  ctx.fillStyle = palette.line;
-  ctx.fillRect(0, bottom, width, 1);
+  fillBox(ctx, palette.line, 0, bottom, width, 1);
   if (turn >= 0) {
     ctx.fillRect(x(turn), TOP - 6, 1, bottom - TOP + 6);
     const small = { size: 10, color: palette.text2 };
@@ -62,8 +62,7 @@ export function paintHeld(canvas, palette, curves, turn = 0.5) {
   }
   curves.forEach((points, place) => {
     const color = palette[COLORS[place]];
-    ctx.strokeStyle = color;
-    ctx.lineWidth = place ? 1.8 : 1.4;
+    setStroke(ctx, color, place ? 1.8 : 1.4);
     ctx.setLineDash(place ? [] : [4, 3]);
     ctx.beginPath();
     ctx.moveTo(x(0), bottom);

@@ -4,6 +4,7 @@
  * the mark at a point of it.
  */
 
+import { setStroke } from "../../canvas/shapes.js";
 import { roundRect, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
 
@@ -78,8 +79,7 @@ export function paintRegion(pen, scene, box, savedForm) {
   roundRect(ctx, box.x, box.y, box.width, box.height, 6);
   ctx.fillStyle = surface;
   ctx.fill();
-  ctx.lineWidth = failed ? 1.6 : 1.1;
-  ctx.strokeStyle = failed ? palette.mutation : palette.backward;
+  setStroke(ctx, failed ? palette.mutation : palette.backward, failed ? 1.6 : 1.1);
   ctx.stroke();
   ctx.save();
   ctx.translate(box.x + MARGIN, box.y + MARGIN);

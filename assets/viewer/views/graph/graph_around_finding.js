@@ -2,7 +2,7 @@
 /** A picture of the graph around what a finding is about, that needs no handling. */
 
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
-import { chartCanvas, h } from "../../dom.js";
+import { chartCanvas, h, onResize } from "../../dom.js";
 import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/request_latest_layout.js";
 import { initialCamera } from "./initial_camera.js";
 import { fittingIndex } from "./leave_out_badges_and_ops_to_fit.js";
@@ -24,7 +24,7 @@ export class GraphAroundFinding {
     this.height = 0;
     this.canvas = chartCanvas("The graph around the finding");
     this.element = h("div", "agv-finding-graph", this.canvas);
-    new ResizeObserver(() => this.show(this.focus)).observe(this.element);
+    onResize(this.element, () => this.show(this.focus));
   }
 
   /** @param {number | undefined} node */

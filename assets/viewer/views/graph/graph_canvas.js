@@ -1,7 +1,7 @@
 // @ts-check
 /** The canvas of the graph: its layout, its camera, and what floats on it. */
 
-import { h } from "../../dom.js";
+import { h, onResize } from "../../dom.js";
 import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/request_latest_layout.js";
 import { makeColoring } from "../../scene/graph_colorings.js";
 import { describePart } from "../compiled/describe_part.js";
@@ -104,8 +104,7 @@ export class GraphCanvas {
       this.tooltip,
       this.announcer,
     );
-    this.resizer = new ResizeObserver(() => this.#resize());
-    this.resizer.observe(this.element);
+    this.resizer = onResize(this.element, () => this.#resize());
     store.subscribe(CHANGES, (change) => this.#update(change));
     this.scheduler.layOut(store.open);
   }
@@ -436,10 +435,7 @@ export class GraphCanvas {
     if (item) {
       const { scene } = this.store;
       const lines = part < 0 ? summarizeItem(scene, item) : describePart(scene, part);
-      this.tooltip.replaceChildren(
-        ...lines.map((text, at) => h("div", at ? "" : "agv-strong", text)),
-      );
-      placeTooltip(this.tooltip, x, y, this.width, this.height);
+      placeTooltip(this.tooltip, lines, x, y, this.width, this.height);
     }
     this.schedule();
   }

@@ -137,14 +137,14 @@ export function onlyGroups({ groups }, open) {
 }
 
 /**
- * Return a width that is enough for the name of a node: "m" and "w" are wider than other letters.
+ * Return a width that is enough for a name: "m" and "w" are wider than other letters.
  *
  * @param {string} name
  * @returns {number}
  */
 function nameWidth(name) {
   const wide = name.match(/[mw]/gi)?.length ?? 0;
-  return (name.length + 0.5 * wide) * LETTER + 18;
+  return (name.length + 0.5 * wide) * LETTER;
 }
 
 /**
@@ -213,7 +213,7 @@ function narrowIndex(sceneIndex, open, narrowness, growth, crowded) {
     const gap = resized.some(({ width }) => width) ? BADGE_DISTANCE : BADGE_GAP;
     const count = hidden ? COUNT_WIDTH * growth + gap : 0;
     const twoParts = narrowness < 6 || node.writes || !node.name_width;
-    const least = narrowness > 5 ? Math.max(110, nameWidth(node.name)) : Infinity;
+    const least = narrowness > 5 ? Math.max(110, nameWidth(node.name) + 18) : Infinity;
     nodes[at] = rowWith(node, {
       left_width: widthOf(parameters[at]),
       right_width: node.compact ? node.right_width * growth : widthOf(resized) + count,
@@ -225,7 +225,7 @@ function narrowIndex(sceneIndex, open, narrowness, growth, crowded) {
     const group = sceneIndex.scene.groups[at];
     const pills = (+(group.repeat > 1) + +(group.recomputes > 0)) * PILL_ROOM;
     const saved = narrowness > 6 ? largerSavedText(group) : savedText(group);
-    const text = group.label.length * LETTER + saved.length * NOTE_LETTER;
+    const text = nameWidth(group.label) + saved.length * NOTE_LETTER;
     const tight = Math.min(group.width, CLOSED_ROOM + pills + text);
     const isAlone = narrowness === 6 || !crowded.has(`group ${group.index}`);
     const grown = narrowness > 5 ? Math.max(growth, CLOSED_GROWTHS[+isAlone]) : growth;

@@ -1,6 +1,7 @@
 // @ts-check
 /** The legend of shapes and colors, painted like those of the graph. */
 
+import { fillBox, setStroke, tracePath } from "../../canvas/shapes.js";
 import { h } from "../../dom.js";
 import { distinct } from "../../payload/lazy_rows.js";
 import { paintGlyph } from "../../canvas/draw_icon.js";
@@ -30,9 +31,7 @@ function nodeSample(ran) {
     ctx.strokeStyle = hue;
     roundRect(ctx, 1, 1.5, 28, 11, 4);
     ctx.stroke();
-    ctx.beginPath();
-    ctx.moveTo(12, 1.5);
-    ctx.lineTo(12, 12.5);
+    tracePath(ctx, [12, 1.5], [12, 12.5]);
     ctx.stroke();
   };
 }
@@ -48,8 +47,7 @@ function badgeSample(hue) {
     roundRect(ctx, 1, 1.5, 28, 11, 3);
     ctx.fill();
     ctx.stroke();
-    ctx.fillStyle = palette[hue];
-    ctx.fillRect(1, 1, 4, 12);
+    fillBox(ctx, palette[hue], 1, 1, 4, 12);
   };
 }
 
@@ -69,16 +67,10 @@ function glyphSample(name, hue) {
  */
 function arrowSample(hue, width) {
   return (ctx, palette) => {
-    ctx.strokeStyle = ctx.fillStyle = palette[hue];
-    ctx.lineWidth = width;
-    ctx.beginPath();
-    ctx.moveTo(1, 7);
-    ctx.lineTo(22, 7);
+    setStroke(ctx, (ctx.fillStyle = palette[hue]), width);
+    tracePath(ctx, [1, 7], [22, 7]);
     ctx.stroke();
-    ctx.beginPath();
-    ctx.moveTo(29, 7);
-    ctx.lineTo(21, 3);
-    ctx.lineTo(21, 11);
+    tracePath(ctx, [29, 7], [21, 3], [21, 11]);
     ctx.fill();
   };
 }
@@ -122,12 +114,7 @@ const ENTRIES = [
   ],
   [
     (ctx, palette) => {
-      ctx.beginPath();
-      ctx.moveTo(1, 2);
-      ctx.lineTo(23, 2);
-      ctx.lineTo(29, 7);
-      ctx.lineTo(23, 12);
-      ctx.lineTo(1, 12);
+      tracePath(ctx, [1, 2], [23, 2], [29, 7], [23, 12], [1, 12]);
       ctx.closePath();
       ctx.fillStyle = mix(palette.leaf, palette.surface, palette.badgeTint);
       ctx.strokeStyle = mix(palette.leaf, palette.surface, 0.7);
@@ -187,8 +174,7 @@ const ENTRIES = [
   [
     (ctx, palette) => {
       ctx.setLineDash([3, 2]);
-      ctx.strokeStyle = palette.path;
-      ctx.lineWidth = 1.6;
+      setStroke(ctx, palette.path, 1.6);
       ctx.moveTo(1, 7);
       ctx.lineTo(29, 7);
       ctx.stroke();

@@ -1,6 +1,7 @@
 // @ts-check
 /** The minimap: the entire graph, with the part in view marked. */
 
+import { setStroke } from "../../canvas/shapes.js";
 import { h, listen } from "../../dom.js";
 import { mix } from "../../canvas/theme.js";
 
@@ -117,8 +118,7 @@ export class Minimap {
     const top = Math.max(1, this.top + view.y * this.scale);
     const right = Math.min(WIDTH - 1, this.left + (view.x + view.w) * this.scale);
     const bottom = Math.min(this.height - 1, this.top + (view.y + view.h) * this.scale);
-    ctx.strokeStyle = palette.backward;
-    ctx.lineWidth = 1.2;
+    setStroke(ctx, palette.backward, 1.2);
     ctx.strokeRect(left, top, Math.max(3, right - left), Math.max(3, bottom - top));
   }
 }

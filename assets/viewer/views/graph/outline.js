@@ -1,7 +1,7 @@
 // @ts-check
 /** The outline: the visible part of the graph as a tree, also for screen readers. */
 
-import { button, claim, h, listHead, listen } from "../../dom.js";
+import { button, claim, h, listen, listHead, onResize } from "../../dom.js";
 import { formatCount } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/draw_icon.js";
 import { sameItem } from "../../shared_view_state.js";
@@ -54,8 +54,7 @@ export class Outline {
     listen(this.tree, "scroll", () => this.#render());
     listen(this.tree, "click", (event) => this.#click(event));
     listen(this.tree, "keydown", (event) => this.#press(event));
-    this.resizer = new ResizeObserver(() => this.#render());
-    this.resizer.observe(this.tree);
+    this.resizer = onResize(this.tree, () => this.#render());
     store.subscribe(["open", "selected", "matches"], (change) => {
       if (change === "open") this.#listRows();
       else this.#scrollToSelected();

@@ -1,11 +1,12 @@
 // @ts-check
 /** Saved memory over time as stacked layers: by module, kind of node or source line. */
 
+import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { KeptDrawing, clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintTimes, ticks } from "../../canvas/paint_time_axis.js";
 import { traceSteps } from "../../canvas/trace_step_curve.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
-import { h, listen, chartCanvas } from "../../dom.js";
+import { chartCanvas, h, listen, onResize } from "../../dom.js";
 import { blockPrefix, formatBytes } from "../../scene/format_numbers_and_names.js";
 import { GROUPINGS, changeTimes, stackLayers } from "../../scene/saved_memory_layers.js";
 import { lastAt } from "../../scene/curve_of_bytes_held.js";
@@ -14,6 +15,7 @@ import { timeAxis } from "../../scene/time_axis.js";
 import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { kindHue } from "../../scene/saved_kind_colors.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
+import { PHASES } from "../../shell/scrubber_paint.js";
 
 /** @typedef {import("../../scene/saved_memory_layers.js").Grouping} Grouping */
 /** @typedef {import("../../canvas/size_cache_and_clip_canvas.js").Drawing} Drawing */
@@ -48,8 +50,7 @@ export class StackedMemory {
     this.element = h("div", "agv-chart", this.canvas);
     this.kept = new KeptDrawing(this.canvas);
     listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
-    this.resizer = new ResizeObserver(() => this.draw());
-    this.resizer.observe(this.element);
+    this.resizer = onResize(this.element, () => this.draw());
     store.subscribe(["time", "selected", "view", "step"], (change) => this.draw(change === "time"));
   }
 
@@ -72,13 +73,18 @@ export class StackedMemory {
 
   /** @returns {[start: number, end: number]} of the step that is shown, or of the recording */
   get #range() {
-    const { scene, sceneIndex, step } = this.store;
+    const { scene, step } = this.store;
     const chosen = scene.steps[step];
     if (chosen) return [chosen.start_ns, chosen.end_ns];
     // What initializes parameters before the first forward holds nothing.
     const forward = scene.spans.find(({ kind }) => kind === "forward")?.start_ns ?? 0;
     const held = this.times.find((time) => time > 0) ?? 0;
-    return [Math.min(forward, held), sceneIndex.end];
+    // After the last phase and the last change, all is held as before.
+    const last = scene.spans.reduce(
+      (end, span) => (PHASES.includes(span.kind) ? Math.max(end, span.end_ns) : end),
+      this.times.at(-2) ?? 0,
+    );
+    return [Math.min(forward, held), last];
   }
 
   /** @returns {{nbytes: number, time: number}} */
@@ -122,7 +128,7 @@ export class StackedMemory {
   #paintTime({ pen: { ctx, palette }, width, height }) {
     if (this.store.time === null) return;
     ctx.fillStyle = palette.text;
-    const x = Math.round(this.#xOf(width)(this.store.time));
+    const x = Math.round(this.#xOf(width)(Math.min(this.store.time, this.#range[1])));
     ctx.fillRect(x, 20, 1.4, height - AXIS_HEIGHT - 20);
   }
 
@@ -151,8 +157,7 @@ export class StackedMemory {
     const plot = { left: LEFT, top: 0, right, bottom: bottom + 1 };
     clipped(pen, plot, () => paintPhases(pen, x, LEFT, scene.spans, 20, bottom));
     for (const nbytes of ticks(0, top, 4)) {
-      ctx.fillStyle = palette.line;
-      ctx.fillRect(LEFT, Math.round(y(nbytes)), right - LEFT, 1);
+      fillBox(ctx, palette.line, LEFT, Math.round(y(nbytes)), right - LEFT, 1);
       const style = /** @type {const} */ ({ size: 9.5, color: palette.text2, align: "right" });
       write(pen, formatBytes(nbytes), LEFT - 6, y(nbytes), style);
     }
@@ -181,11 +186,9 @@ export class StackedMemory {
       nbytes: 0,
     });
     traceSteps(ctx, curve, x, y, [start, end]);
-    ctx.strokeStyle = palette.surface;
-    ctx.lineWidth = 4;
+    setStroke(ctx, palette.surface, 4);
     ctx.stroke();
-    ctx.strokeStyle = palette.recompute;
-    ctx.lineWidth = 1.8;
+    setStroke(ctx, palette.recompute, 1.8);
     ctx.stroke();
     const right = x(end);
     const label = `predicted ${formatBytes(highest.nbytes)}`;
@@ -247,8 +250,7 @@ export class StackedMemory {
       const on = label === selected;
       if (step < 11 && at % 2 && !on) return; // every other label fits
       const y = this.#legendTop() + (this.layers.length - 1 - at + 0.5) * step;
-      pen.ctx.fillStyle = this.#tint(palette, at, on);
-      pen.ctx.fillRect(x, y - 5, 8, 10);
+      fillBox(pen.ctx, this.#tint(palette, at, on), x, y - 5, 8, 10);
       const style = { size: 9.5, color: on ? palette.text : palette.text2, weight: on ? 600 : 400 };
       const bytes = this.atPeak?.[at] ? formatBytes(this.atPeak[at]) : "0";
       const end = width - 10;

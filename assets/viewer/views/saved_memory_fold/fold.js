@@ -3,7 +3,7 @@
 
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
-import { button, claim, h, listen, chartCanvas } from "../../dom.js";
+import { button, chartCanvas, claim, h, listen, onResize } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
@@ -77,8 +77,7 @@ export class Fold {
     listen(this.stage, "pointerleave", () => this.#leave());
     listen(this.stage, "click", () => this.#select(this.hovered));
     listen(this.stage, "keydown", (event) => this.#press(event));
-    this.resizer = new ResizeObserver(() => this.draw());
-    this.resizer.observe(this.stage);
+    this.resizer = onResize(this.stage, () => this.draw());
     store.subscribe(["matches", "selected", "view"], () => this.draw());
     store.subscribe(["plan"], () => this.#answer());
     store.subscribe(["time"], () => this.#play());
@@ -234,10 +233,14 @@ export class Fold {
     }
     this.tooltip.hidden = !found;
     if (!found) return;
-    this.tooltip.replaceChildren(
-      ...ribbonLines(this.store, found).map((text, at) => h("div", at ? "" : "agv-strong", text)),
+    placeTooltip(
+      this.tooltip,
+      ribbonLines(this.store, found),
+      x,
+      y,
+      this.stage.clientWidth,
+      this.stage.clientHeight,
     );
-    placeTooltip(this.tooltip, x, y, this.stage.clientWidth, this.stage.clientHeight);
   }
 
   #leave() {

@@ -1,6 +1,7 @@
 // @ts-check
 /** The budget: the peak that the reader wants, and what to checkpoint for it, as predicted. */
 
+import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { write } from "../../canvas/text_fitted_to_width.js";
 import { copyButton } from "../../copy_button.js";
@@ -55,6 +56,10 @@ export class Budget {
       drag(event);
     });
     listen(chart, "pointermove", drag);
+    // In a low viewer, the patch is below the lower border.
+    const show = () => this.patch.scrollIntoView({ block: "nearest" });
+    listen(this.input, "change", show);
+    listen(chart, "pointerup", show);
     store.subscribe(["plan"], () => this.#fill());
     this.#fill();
   }
@@ -106,14 +111,12 @@ export class Budget {
     const bottom = height - PAD.bottom;
     const y = (/** @type {number} */ again) => bottom - (again / most) * (bottom - PAD.top);
     const small = { size: 9.5, color: palette.text2 };
-    ctx.fillStyle = palette.line;
-    ctx.fillRect(PAD.left, bottom, this.#x(0) - PAD.left, 1);
+    fillBox(ctx, palette.line, PAD.left, bottom, this.#x(0) - PAD.left, 1);
     write(pen, formatBytes(most), PAD.left - 5, PAD.top, { ...small, align: "right" });
     write(pen, "recomputed", PAD.left - 5, PAD.top + 11, { ...small, align: "right" });
     write(pen, formatBytes(this.peak), PAD.left, bottom + 9, small);
     write(pen, "0 B held", this.#x(0), bottom + 9, { ...small, align: "right" });
-    ctx.strokeStyle = palette.recompute;
-    ctx.lineWidth = 1.6;
+    setStroke(ctx, palette.recompute, 1.6);
     ctx.beginPath();
     for (const { peak, again } of points) ctx.lineTo(this.#x(peak / this.peak), y(again));
     ctx.stroke();

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the fold: the forward above, the ribbons of saved tensors, backward below. */
 
+import { fillBox, setStroke, tracePath } from "../../canvas/shapes.js";
 import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintGlyph } from "../../canvas/draw_icon.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
@@ -161,8 +162,7 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }
     ctx.fill();
   };
   const line = (/** @type {string} */ color, /** @type {number[]} */ dashes) => {
-    ctx.strokeStyle = color;
-    ctx.lineWidth = 1;
+    setStroke(ctx, color, 1);
     ctx.setLineDash(dashes);
     traceRibbon(ctx, area, ribbon);
     ctx.stroke();
@@ -184,8 +184,7 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }
       line(palette.surface, []);
     });
     const [left, right] = extentAt(area, ribbon, start) ?? [0, 0];
-    ctx.fillStyle = palette.recompute;
-    ctx.fillRect(left, start - 1, Math.max(1, right - left - 0.5), 2);
+    fillBox(ctx, palette.recompute, left, start - 1, Math.max(1, right - left - 0.5), 2);
     return;
   }
   paint(fill);
@@ -205,8 +204,7 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }
   if (ribbon.state === "broken" && ribbon.written >= 0) {
     const from = writtenAt(area, ribbon);
     const [left, right] = extentAt(area, ribbon, from) ?? [0, 0];
-    ctx.fillStyle = palette.mutation;
-    ctx.fillRect(left, from - 1, Math.max(2, right - left), 2);
+    fillBox(ctx, palette.mutation, left, from - 1, Math.max(2, right - left), 2);
     if (right - left > 16) {
       paintGlyph(ctx, "pencil", (left + right) / 2, from - 9, 12, palette.mutation);
     }
@@ -239,10 +237,8 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
   for (const { waist } of kept) {
     const left = xAt(area, waist[0]);
     const width = Math.max(1.5, xAt(area, waist[1]) - left);
-    ctx.fillStyle = mix(palette.mutation, palette.surface, 0.22);
-    ctx.fillRect(left, area.bottom, width, BAR);
-    ctx.fillStyle = palette.mutation;
-    ctx.fillRect(left, area.bottom + BAR, width, 2.5);
+    fillBox(ctx, mix(palette.mutation, palette.surface, 0.22), left, area.bottom, width, BAR);
+    fillBox(ctx, palette.mutation, left, area.bottom + BAR, width, 2.5);
   }
   const widest = kept.reduce(
     (best, { waist }) => (waist[1] - waist[0] > best[1] - best[0] ? waist : best),
@@ -300,8 +296,7 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
-  ctx.strokeStyle = palette.text2;
-  ctx.lineWidth = 1.2;
+  setStroke(ctx, palette.text2, 1.2);
   ctx.setLineDash([3, 3]);
   ctx.beginPath();
   ctx.moveTo(area.right + 2, area.top - BAR / 2);
@@ -466,10 +461,7 @@ function paintNow(pen, area, { scene, fold, ribbons, work }, time) {
   const y = inBackward ? area.bottom + 2 : area.top - 2;
   const size = inBackward ? 7 : -7;
   ctx.fillStyle = palette.path;
-  ctx.beginPath();
-  ctx.moveTo(x, y);
-  ctx.lineTo(x - 6, y + size * 1.4);
-  ctx.lineTo(x + 6, y + size * 1.4);
+  tracePath(ctx, [x, y], [x - 6, y + size * 1.4], [x + 6, y + size * 1.4]);
   ctx.closePath();
   ctx.fill();
   const node = scene.nodes[work];

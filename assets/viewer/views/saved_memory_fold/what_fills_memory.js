@@ -18,7 +18,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
-import { kindFill, largestKinds } from "../../scene/saved_kind_colors.js";
+import { kindFill, kindTitles, largestKinds } from "../../scene/saved_kind_colors.js";
 import { phaseTimes, recomputedIn, shareText } from "../../scene/phase_times.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
@@ -42,7 +42,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     plan &&
     `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(fold.peak_nbytes)} as it is: backward recomputes ${formatBytes(plan.recomputed_nbytes)}.`;
   const [first, ...rest] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
-  const titles = new Map(scene.saved_kinds.map(({ name, title }) => [name, title]));
+  const titles = kindTitles(scene);
   const bytesOf = (/** @type {Ribbon} */ ribbon) => heldAtPeak(scene, fold, ribbon, held);
   const kinds = held
     ? predictedKinds(scene, ribbons, held)

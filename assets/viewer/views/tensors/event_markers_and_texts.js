@@ -1,6 +1,7 @@
 // @ts-check
 /** The events of a storage, as markers on its lifeline and as text. */
 
+import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { paintGlyph } from "../../canvas/draw_icon.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { mix } from "../../canvas/theme.js";
@@ -39,8 +40,7 @@ export function paintEventMarker(pen, event, x, middle, hue, free, { movable, ve
   switch (event.kind) {
     case "saved":
     case "recomputed": {
-      ctx.fillStyle = hue;
-      ctx.fillRect(next - 2, middle - 7, 4, 14);
+      fillBox(ctx, hue, next - 2, middle - 7, 4, 14);
       if (!version) return next + 6;
       return paintVersion(pen, version, next + 5, middle, hue) + 4;
     }
@@ -119,8 +119,7 @@ function paintDot(ctx, x, y, radius, fill, stroke) {
   ctx.arc(x, y, radius, 0, 2 * Math.PI);
   ctx.fill();
   if (!stroke) return;
-  ctx.lineWidth = 1.4;
-  ctx.strokeStyle = stroke;
+  setStroke(ctx, stroke, 1.4);
   ctx.stroke();
 }
 
@@ -138,8 +137,7 @@ function paintVersion(pen, text, x, middle, hue) {
   ctx.fillStyle = palette.surface;
   roundRect(ctx, x, middle - 7, width, 14, 3);
   ctx.fill();
-  ctx.lineWidth = 1;
-  ctx.strokeStyle = mix(hue, palette.surface, 0.6);
+  setStroke(ctx, mix(hue, palette.surface, 0.6), 1);
   ctx.stroke();
   write(pen, text, x + 4, middle, { size: 9.5, weight: 600, color: hue });
   return x + width;

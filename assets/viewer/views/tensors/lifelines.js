@@ -1,9 +1,10 @@
 // @ts-check
 /** Lifelines: a row for each storage or for those of identical blocks, with what happened to them. */
 
+import { fillBox, setStroke, tracePath } from "../../canvas/shapes.js";
 import { KeptDrawing, clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { paintTimes, paintTorn } from "../../canvas/paint_time_axis.js";
-import { button, h, listen, onArrows, chartCanvas } from "../../dom.js";
+import { button, chartCanvas, h, listen, onArrows, onResize } from "../../dom.js";
 import {
   formatBytes,
   formatCount,
@@ -98,8 +99,7 @@ export class Lifelines {
     this.window = new TimeWindow(store, plot, () => this.draw(), "events", start);
     this.window.listen(this.scroller);
     this.all = button("Show the whole recording", "agv-link", () => this.window.fit(), "show all");
-    this.resizer = new ResizeObserver(() => this.draw());
-    this.resizer.observe(this.element);
+    this.resizer = onResize(this.element, () => this.draw());
     store.subscribe(["time", "selected", "view"], (change) => {
       // The details of the selection may change the size of this view.
       if (change === "selected") requestAnimationFrame(() => this.#scrollToSelected());
@@ -231,13 +231,10 @@ export class Lifelines {
       isRelated(row) && (broken || !this.rows.some((each) => isBroken(each) && isRelated(each)));
     if (broken || selected) {
       const hue = broken ? palette.mutation : palette.backward;
-      ctx.fillStyle = `${hue}${selected ? "24" : "14"}`;
-      ctx.fillRect(0, top, width, ROW_HEIGHT);
-      ctx.fillStyle = hue;
-      ctx.fillRect(0, top, 2.5, ROW_HEIGHT);
+      fillBox(ctx, `${hue}${selected ? "24" : "14"}`, 0, top, width, ROW_HEIGHT);
+      fillBox(ctx, hue, 0, top, 2.5, ROW_HEIGHT);
     }
-    ctx.fillStyle = palette.line;
-    ctx.fillRect(0, top + ROW_HEIGHT - 1, width, 1);
+    fillBox(ctx, palette.line, 0, top + ROW_HEIGHT - 1, width, 1);
     const hasPeak = this.#hasPeak();
     const left = this.#left() - (hasPeak ? PEAK : 0);
     const twoColumns = left > 200;
@@ -410,13 +407,16 @@ export class Lifelines {
     if (this.store.time === null) return;
     const bottom = height - AXIS_HEIGHT;
     const x = Math.round(this.#x(this.store.time)) + 0.5;
-    ctx.fillStyle = `${palette.canvas}b0`;
-    ctx.fillRect(x, HEAD_HEIGHT, this.#x(this.store.sceneIndex.end) - x + 6, bottom - HEAD_HEIGHT);
-    ctx.strokeStyle = palette.text;
-    ctx.lineWidth = 1.4;
-    ctx.beginPath();
-    ctx.moveTo(x, 2);
-    ctx.lineTo(x, bottom);
+    fillBox(
+      ctx,
+      `${palette.canvas}b0`,
+      x,
+      HEAD_HEIGHT,
+      this.#x(this.store.sceneIndex.end) - x + 6,
+      bottom - HEAD_HEIGHT,
+    );
+    setStroke(ctx, palette.text, 1.4);
+    tracePath(ctx, [x, 2], [x, bottom]);
     ctx.stroke();
   }
 
@@ -461,12 +461,9 @@ export class Lifelines {
     lines.push(kindOfStorage(scene, storage.storage_id));
     if (nearest && nearest.distance < 14) lines.push(describeEvent(nearest.each));
     else lines.push(...storage.slots.slice(0, 3));
-    this.tooltip.replaceChildren(
-      ...lines.map((text, at) => h("div", at ? "" : "agv-strong", text)),
-    );
     const y = event.offsetY - this.scroller.scrollTop + HEAD_HEIGHT;
     const { clientWidth, clientHeight } = this.element;
-    placeTooltip(this.tooltip, event.offsetX, y, clientWidth, clientHeight);
+    placeTooltip(this.tooltip, lines, event.offsetX, y, clientWidth, clientHeight);
   }
 
   #scrollToSelected() {

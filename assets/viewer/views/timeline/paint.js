@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the timeline, and finds the bar at a point. */
 
+import { fillBox, setStroke, tracePath } from "../../canvas/shapes.js";
 import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hueOfSpan, mix } from "../../canvas/theme.js";
 import { paintTimes, paintTorn, ticks } from "../../canvas/paint_time_axis.js";
@@ -20,8 +21,6 @@ const BAR_HEIGHT = 15;
 const ROW_HEIGHT = 17;
 const TRACK_GAP = 11;
 const CURVE_HEIGHT = 92;
-/** Width in pixels below which a part of a block has no name: it is a thin line. */
-const NAMED = 24;
 
 /** @typedef {{left: number, width: number}} Plot where times are drawn, in pixels */
 
@@ -68,8 +67,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
   paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 }, window.axis);
   tracks.forEach((track, at) => {
     paintLabel(pen, track, tops[at], left);
-    ctx.fillStyle = palette.line;
-    ctx.fillRect(0, tops[at + 1] - TRACK_GAP / 2 - 1, width, 1);
+    fillBox(ctx, palette.line, 0, tops[at + 1] - TRACK_GAP / 2 - 1, width, 1);
   });
   clipped(pen, { left: left - 1, top: 0, right: left + plot + 1, bottom: height }, () => {
     tracks.forEach((track, at) => paintBars(pen, track, tops[at], x, view, left));
@@ -100,8 +98,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
 export function paintTime({ pen: { ctx, palette }, height }, time, window) {
   const [from, to] = window.view;
   if (time === null || time < from || time > to) return;
-  ctx.fillStyle = palette.text;
-  ctx.fillRect(window.x(time) - 0.7, 4, 1.4, height - 14);
+  fillBox(ctx, palette.text, window.x(time) - 0.7, 4, 1.4, height - 14);
 }
 
 /**
@@ -119,8 +116,7 @@ function paintSteps(pen, { proven, station }, window, height) {
   proven.forEach(({ time_ns }, at) => {
     if (time_ns < window.view[0] || time_ns > window.view[1]) return;
     const x = window.x(time_ns);
-    ctx.fillStyle = palette.path;
-    ctx.fillRect(x - 0.7, TOP, 1.4, height - TOP - 12);
+    fillBox(ctx, palette.path, x - 0.7, TOP, 1.4, height - TOP - 12);
     const overlapping = drawn.filter((other) => Math.abs(other - x) < 16).length;
     drawn.push(x);
     paintStation(pen, `${at + 1}`, x + overlapping * 17, TOP, 8, at === station);
@@ -187,8 +183,7 @@ function paintSelected({ ctx, palette }, tracks, tops, x, nodes) {
     forward: born.flatMap(({ born_ns, forward_ns }) => [born_ns, born_ns + forward_ns]),
     backward: nodes.flatMap(({ runs_ns }) => runs_ns.filter((time) => time >= 0)),
   };
-  ctx.strokeStyle = palette.path;
-  ctx.lineWidth = 1.6;
+  setStroke(ctx, palette.path, 1.6);
   const ends = tracks.flatMap(({ name, rows }, at) => {
     const found = times[/** @type {keyof typeof times} */ (name)] ?? [];
     if (!found.length) return [];
@@ -225,7 +220,9 @@ function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
   const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
   ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.16 : isRecompute ? 0.2 : 0.3);
-  if (bar.faint && bar.row > 1 && width < NAMED) {
+  const from = Math.max(left, plotLeft);
+  const label = fitLabel(pen, bar, Math.min(left + width, plotRight) - from - 8);
+  if (bar.faint && bar.row > 1 && !label) {
     ctx.fillRect(left, y, width - gap * 0.5, 3);
     return;
   }
@@ -235,13 +232,10 @@ function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
   } else ctx.fillRect(left, y, width - gap * 0.5, BAR_HEIGHT);
   if (isRecompute && width > 6) {
     ctx.setLineDash([3, 2]);
-    ctx.lineWidth = 1;
-    ctx.strokeStyle = hue;
+    setStroke(ctx, hue, 1);
     ctx.stroke();
     ctx.setLineDash([]);
   }
-  const from = Math.max(left, plotLeft);
-  const label = fitLabel(pen, bar, Math.min(left + width, plotRight) - from - 8);
   if (!label) return;
   const color = bar.kind === "module" || bar.kind === "forward" ? palette.text : hue;
   write(pen, label, from + 4, y + BAR_HEIGHT / 2, {
@@ -283,10 +277,7 @@ function fitLabel(pen, bar, room) {
  */
 function paintTick(ctx, x, y, hue) {
   ctx.fillStyle = hue;
-  ctx.beginPath();
-  ctx.moveTo(x - 3, y + 2);
-  ctx.lineTo(x + 3, y + 2);
-  ctx.lineTo(x, y + 7);
+  tracePath(ctx, [x - 3, y + 2], [x + 3, y + 2], [x, y + 7]);
   ctx.fill();
   ctx.fillRect(x - 0.5, y + 6, 1, 8);
 }
@@ -302,8 +293,7 @@ function paintCurve({ ctx, palette }, scene, top, x, view) {
   const y = curveScale(scene, top);
   const older = scene.summary.older_nbytes; // held all the time
   traceSteps(ctx, scene.memory, x, (nbytes) => y(nbytes + older), view);
-  ctx.strokeStyle = palette.saved;
-  ctx.lineWidth = 1.5;
+  setStroke(ctx, palette.saved, 1.5);
   ctx.lineJoin = "round";
   ctx.stroke();
   ctx.lineTo(x(view[1]), y(0));
@@ -359,10 +349,8 @@ function paintRange(pen, x, range, height, plot) {
   const left = Math.max(plot.left, x(range[0]));
   const right = Math.min(plot.left + plot.width, x(range[1]));
   if (right <= left) return;
-  ctx.fillStyle = `${palette.backward}1c`;
-  ctx.fillRect(left, TOP, right - left, height - TOP - 12);
-  ctx.strokeStyle = palette.backward;
-  ctx.lineWidth = 1.4;
+  fillBox(ctx, `${palette.backward}1c`, left, TOP, right - left, height - TOP - 12);
+  setStroke(ctx, palette.backward, 1.4);
   ctx.strokeRect(left, TOP, right - left, height - TOP - 12);
   const label = formatDuration(range[1] - range[0]);
   const labelWidth = Math.max(right - left, widthOf(pen, label, 10, 600) + 12);

@@ -2,7 +2,7 @@
 /** The timeline: bars of what ran, the saved-memory curve, and a profile of a time range. */
 
 import { KeptDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
-import { h, listen, chartCanvas } from "../../dom.js";
+import { chartCanvas, h, listen, onResize } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
 import { heldBytesAt } from "../../scene/sum_and_describe_saved_bytes.js";
 import { TimeWindow } from "../../shell/zoom_and_pan_time_axis.js";
@@ -63,8 +63,7 @@ export class Timeline {
     this.element = this.#layOut();
     this.element.style.setProperty("--agv-rows", `${heightOf(this.tracks) + HEAD_HEIGHT}px`);
     this.#listen();
-    this.resizer = new ResizeObserver(() => this.draw());
-    this.resizer.observe(this.element);
+    this.resizer = onResize(this.element, () => this.draw());
     this.isSame = false; // until the next frame, whether only the replayed time has changed
     this.kept = new KeptDrawing(this.canvas);
     store.subscribe(["time", "view", "selected", "trail", "station", "matches"], (change) =>
@@ -227,12 +226,9 @@ export class Timeline {
       : (event.offsetX < left && ROW_MEANINGS.find(([name]) => name === row)) || [];
     this.tooltip.hidden = !lines.length;
     if (!lines.length) return;
-    this.tooltip.replaceChildren(
-      ...lines.map((text, at) => h("div", at ? "" : "agv-strong", text)),
-    );
     const { clientWidth, clientHeight } = this.element;
     const y = event.offsetY - this.scroller.scrollTop + 36;
-    placeTooltip(this.tooltip, event.offsetX, y, clientWidth, clientHeight);
+    placeTooltip(this.tooltip, lines, event.offsetX, y, clientWidth, clientHeight);
   }
 
   /**

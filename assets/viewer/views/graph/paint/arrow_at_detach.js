@@ -4,6 +4,7 @@
  * frame whose header would be under it. Modules that get no gradient because of it have a box.
  */
 
+import { setStroke, tracePath } from "../../../canvas/shapes.js";
 import { paintText, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { HEADER_HEIGHT } from "../../../layout/group_sizes_and_inner_positions.js";
 import { visibleFor } from "../../../scene/scene_index.js";
@@ -75,8 +76,7 @@ export function paintModulesWithout(pen, { sceneIndex, open }, boxes) {
     const y = Math.max(free, Math.min(...ends.map((end) => end.y)) - 56);
     const style = { size: SIZE, weight: 600, color: palette.path };
     const width = COLUMN - 14;
-    ctx.strokeStyle = palette.path;
-    ctx.lineWidth = 1.6;
+    setStroke(ctx, palette.path, 1.6);
     ctx.setLineDash([3, 2]);
     ctx.beginPath();
     ctx.moveTo(x, y + 18);
@@ -122,8 +122,7 @@ export function paintDetaches(pen, look, boxes) {
   const { ctx, palette } = pen;
   const cuts = cutsOf(look.sceneIndex, look.open).filter(({ modules }) => !modules);
   const edge = look.camera.x + look.width / look.camera.scale;
-  ctx.strokeStyle = palette.text2;
-  ctx.lineWidth = 1.4;
+  setStroke(ctx, palette.text2, 1.4);
   for (const box of boxes) {
     const cut = cuts.find(({ readers }) => readers.has(`${box.kind} ${box.ref}`));
     if (!cut) continue;
@@ -143,10 +142,7 @@ export function paintDetaches(pen, look, boxes) {
       above = header();
     }
     ctx.setLineDash([3, 2]);
-    ctx.beginPath();
-    ctx.moveTo(x - 24, y + 7);
-    ctx.lineTo(x - 24, y);
-    ctx.lineTo(x - 3, y);
+    tracePath(ctx, [x - 24, y + 7], [x - 24, y], [x - 3, y]);
     ctx.stroke();
     ctx.setLineDash([]);
     paintCross(pen, x, y);

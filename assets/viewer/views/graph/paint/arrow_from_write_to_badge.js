@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints an arrow from the write that a finding blames to the saved-tensor badge that it broke. */
 
+import { setStroke, tracePath } from "../../../canvas/shapes.js";
 import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
 import { paintText, widthOf } from "../../../canvas/text_fitted_to_width.js";
 import { extentOf } from "../boxes_of_items.js";
@@ -167,15 +168,16 @@ const middleOf = (x, y) => [
 function paintArrow({ ctx, palette }, points) {
   const [tip, before] = [points[points.length - 1], points[points.length - 2]];
   const [dx, dy] = [Math.sign(tip[0] - before[0]), Math.sign(tip[1] - before[1])];
-  ctx.strokeStyle = ctx.fillStyle = palette.mutation;
-  ctx.lineWidth = 1.6;
+  setStroke(ctx, (ctx.fillStyle = palette.mutation), 1.6);
   ctx.beginPath();
   for (const [x, y] of points.slice(0, -1)) ctx.lineTo(x, y);
   ctx.lineTo(tip[0] - 6 * dx, tip[1] - 6 * dy);
   ctx.stroke();
-  ctx.beginPath();
-  ctx.moveTo(...tip);
-  ctx.lineTo(tip[0] - 7 * dx - 4 * dy, tip[1] - 7 * dy - 4 * dx);
-  ctx.lineTo(tip[0] - 7 * dx + 4 * dy, tip[1] - 7 * dy + 4 * dx);
+  tracePath(
+    ctx,
+    tip,
+    [tip[0] - 7 * dx - 4 * dy, tip[1] - 7 * dy - 4 * dx],
+    [tip[0] - 7 * dx + 4 * dy, tip[1] - 7 * dy + 4 * dx],
+  );
   ctx.fill();
 }

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the badges next to a node: saved tensors on the right, parameters on the left. */
 
+import { setStroke } from "../../../canvas/shapes.js";
 import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
 import { paintGlyph } from "../../../canvas/draw_icon.js";
 import { MAX_CONDENSED, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
@@ -65,8 +66,7 @@ export function paintSavedTensorBadges(pen, box, badges, room) {
     roundRect(ctx, x, y, width, BADGE_HEIGHT, 3);
     ctx.fillStyle = mix(palette.saved, palette.surface, palette.badgeTint);
     ctx.fill();
-    ctx.lineWidth = 1;
-    ctx.strokeStyle = mix(palette.saved, palette.surface, 0.55);
+    setStroke(ctx, mix(palette.saved, palette.surface, 0.55), 1);
     ctx.stroke();
     write(pen, text, x + 5, y + BADGE_HEIGHT / 2, style);
   }
@@ -86,8 +86,7 @@ function paintSavedTensorBadge(pen, badge, x, y) {
   ctx.fillStyle = mix(hue, palette.surface, palette.badgeTint);
   roundRect(ctx, x, y, badge.width, BADGE_HEIGHT, 3);
   ctx.fill();
-  ctx.lineWidth = 1;
-  ctx.strokeStyle = mix(hue, palette.surface, 0.55);
+  setStroke(ctx, mix(hue, palette.surface, 0.55), 1);
   ctx.stroke();
   ctx.fillStyle = hue;
   ctx.beginPath();
@@ -156,8 +155,7 @@ function paintParameterBadge(pen, badge, x, y) {
   ctx.quadraticCurveTo(x, y, x + 2, y);
   ctx.fillStyle = mix(palette.leaf, palette.surface, palette.badgeTint);
   ctx.fill();
-  ctx.lineWidth = 1;
-  ctx.strokeStyle = mix(palette.leaf, palette.surface, 0.65);
+  setStroke(ctx, mix(palette.leaf, palette.surface, 0.65), 1);
   ctx.stroke();
   const glyph = badge.grad === "unknown" ? 0 : 14;
   const room = right - 9 - glyph;

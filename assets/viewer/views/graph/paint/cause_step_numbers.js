@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the numbers of the steps from a symptom to its cause on the nodes that show them. */
 
+import { setStroke } from "../../../canvas/shapes.js";
 import { write } from "../../../canvas/text_fitted_to_width.js";
 import { visibleFor } from "../../../scene/scene_index.js";
 import { badgeX } from "./badges.js";
@@ -67,8 +68,7 @@ export function paintStation(pen, text, x, y, radius, current) {
   ctx.arc(x, y, radius, 0, 7);
   ctx.fillStyle = current ? palette.path : palette.surface;
   ctx.fill();
-  ctx.strokeStyle = palette.path;
-  ctx.lineWidth = radius / 5;
+  setStroke(ctx, palette.path, radius / 5);
   ctx.stroke();
   const color = current ? palette.surface : palette.path;
   write(pen, text, x, y, { size: radius * 1.3, weight: 600, color, align: "center" });

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the edges of the graph. */
 
+import { setStroke, tracePath } from "../../../canvas/shapes.js";
 import { roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 
@@ -36,8 +37,7 @@ export function paintLine({ ctx, scale }, line, style) {
   const { points } = line;
   const last = points.length - 1;
   // Lines stay visible at small scales.
-  ctx.lineWidth = Math.max(style.width, 0.6 / scale);
-  ctx.strokeStyle = style.color;
+  setStroke(ctx, style.color, Math.max(style.width, 0.6 / scale));
   ctx.lineJoin = "round";
   if (line.stub) ctx.setLineDash([2, 2]);
   ctx.beginPath();
@@ -90,10 +90,12 @@ function paintArrow(ctx, from, to, style) {
   const half = 2.4 + style.width * 0.7;
   const length = half * 1.8;
   ctx.fillStyle = style.color;
-  ctx.beginPath();
-  ctx.moveTo(to[0], to[1]);
-  ctx.lineTo(to[0] - half, to[1] + down * length);
-  ctx.lineTo(to[0] + half, to[1] + down * length);
+  tracePath(
+    ctx,
+    [to[0], to[1]],
+    [to[0] - half, to[1] + down * length],
+    [to[0] + half, to[1] + down * length],
+  );
   ctx.fill();
 }
 

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints the graph: frames, lines, boxes. */
 
+import { fillBox, setStroke } from "../../../canvas/shapes.js";
 import { lifetimeOfGroup } from "../../../scene/scene_index.js";
 import { rowWith } from "../../../payload/lazy_rows.js";
 import { frameFill, paintClosed, paintFrame, paintHeader, paintMapLabels } from "./group.js";
@@ -58,8 +59,7 @@ const MIN_TEXT_HEIGHT = 11;
 export function paint(pen, look) {
   const { ctx, palette } = pen;
   const { camera, placement } = look;
-  ctx.fillStyle = palette.canvas;
-  ctx.fillRect(0, 0, look.width, look.height);
+  fillBox(ctx, palette.canvas, 0, 0, look.width, look.height);
   ctx.save();
   ctx.scale(camera.scale, camera.scale);
   ctx.translate(-camera.x, -camera.y);
@@ -312,8 +312,7 @@ function itemsAround({ nodes: all, groups }, nodes) {
  */
 function paintSelection(pen, box) {
   const { ctx, palette, scale } = pen;
-  ctx.strokeStyle = palette.backward;
-  ctx.lineWidth = Math.max(2.2, 1.5 / scale);
+  setStroke(ctx, palette.backward, Math.max(2.2, 1.5 / scale));
   const out = 4;
   roundRect(ctx, box.x - out, box.y - out, box.width + 2 * out, box.height + 2 * out, 9);
   ctx.stroke();

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints groups: the frame of an open group, the box of a closed one. */
 
+import { fillBox, setStroke } from "../../../canvas/shapes.js";
 import {
   contentsText,
   largerSavedText,
@@ -64,8 +65,7 @@ export function paintFrame(pen, box, group) {
   roundRect(ctx, x, y, width, height, 8);
   ctx.fillStyle = frameFill(palette, group);
   ctx.fill();
-  ctx.strokeStyle = dashed ? hue : mix(hue, palette.canvas, 0.22);
-  ctx.lineWidth = dashed ? 1.4 : 1;
+  setStroke(ctx, dashed ? hue : mix(hue, palette.canvas, 0.22), dashed ? 1.4 : 1);
   if (dashed) ctx.setLineDash(DASHES);
   ctx.stroke();
   ctx.setLineDash([]);
@@ -108,8 +108,7 @@ export function paintHeader(pen, frame, group, leftmost, rightmost) {
   // On the right of the line that enters the group at its middle.
   if (right - width < Math.max(at + widthOf(pen, note, 11.5) + 16, frame.x + frame.width / 2))
     return;
-  ctx.fillStyle = frameFill(palette, group);
-  ctx.fillRect(right - width - 3, middle - 8, width + 6, 16);
+  fillBox(ctx, frameFill(palette, group), right - width - 3, middle - 8, width + 6, 16);
   write(pen, saved, right, middle, { size: 10.5, color: palette.text2, align: "right" });
 }
 
@@ -155,8 +154,7 @@ function paintPill(pen, x, middle, text, isRecompute) {
   roundRect(ctx, x, middle - height / 2, width, height, height / 2);
   ctx.fillStyle = palette.surface;
   ctx.fill();
-  ctx.strokeStyle = isRecompute ? color : palette.line2;
-  ctx.lineWidth = 1;
+  setStroke(ctx, isRecompute ? color : palette.line2, 1);
   ctx.stroke();
   if (isRecompute) paintGlyph(ctx, "checkpoint", x + 12, middle, 12, color);
   write(pen, text, x + (isRecompute ? 20 : 7), middle, { size: PILL_SIZE, weight: 500, color });
@@ -196,8 +194,14 @@ export function paintClosed(pen, box, group, tint, all, done) {
     ctx.save();
     roundRect(ctx, box.x, box.y, box.width, height, 7);
     ctx.clip();
-    ctx.fillStyle = `${hue}${done.backward ? "38" : "1c"}`;
-    ctx.fillRect(box.x, box.y, box.width * done.share, height);
+    fillBox(
+      ctx,
+      `${hue}${done.backward ? "38" : "1c"}`,
+      box.x,
+      box.y,
+      box.width * done.share,
+      height,
+    );
     ctx.restore();
   }
   paintByteBar(pen, box, height, group.nbytes, group.recomputed_nbytes, all);
@@ -222,10 +226,8 @@ export function paintByteBar({ ctx, palette, scale }, box, height, saved, recomp
   const bar = Math.min(box.width - 20, (BYTES_WIDTH * sum) / (all || 1));
   if (bar < 1 || height * scale < MIN_HEADER - 1) return;
   const first = bar * (saved / sum);
-  ctx.fillStyle = palette.saved;
-  ctx.fillRect(box.x + 10, box.y + height - 4, first, 2.5);
-  ctx.fillStyle = palette.recompute;
-  ctx.fillRect(box.x + 10 + first, box.y + height - 4, bar - first, 2.5);
+  fillBox(ctx, palette.saved, box.x + 10, box.y + height - 4, first, 2.5);
+  fillBox(ctx, palette.recompute, box.x + 10 + first, box.y + height - 4, bar - first, 2.5);
 }
 
 /**

@@ -1,6 +1,7 @@
 // @ts-check
 /** Paints a node: its box with badges on both sides. */
 
+import { fillBox, setStroke, tracePath } from "../../../canvas/shapes.js";
 import { paintGlyph } from "../../../canvas/draw_icon.js";
 import {
   BADGE_GAP,
@@ -39,14 +40,19 @@ function hueOf(palette, node) {
  */
 export function paintNodeBar({ ctx, palette }, box, node, tint) {
   if (tint && !node.error) {
-    ctx.fillStyle = mix(palette[tint.hue], palette.surface, 0.12 + tint.share);
-    ctx.fillRect(box.x, box.y, box.width, box.height);
+    fillBox(
+      ctx,
+      mix(palette[tint.hue], palette.surface, 0.12 + tint.share),
+      box.x,
+      box.y,
+      box.width,
+      box.height,
+    );
     return;
   }
   const hue = hueOf(palette, node);
   const strong = node.error || node.state === "failed" ? 1 : node.state === "ran" ? 0.55 : 0.3;
-  ctx.fillStyle = mix(hue, palette.surface, strong);
-  ctx.fillRect(box.x, box.y, box.width, box.height);
+  fillBox(ctx, mix(hue, palette.surface, strong), box.x, box.y, box.width, box.height);
 }
 
 /**
@@ -145,16 +151,12 @@ function paintTwoParts(pen, box, node, { tint, all }) {
     ctx.roundRect(split, y, x + width - split, height, split > x ? [0, RADIUS, RADIUS, 0] : RADIUS);
     ctx.fill();
   }
-  ctx.lineWidth = failed ? 1.8 : 1.1;
-  ctx.strokeStyle = border;
+  setStroke(ctx, border, failed ? 1.8 : 1.1);
   roundRect(ctx, x, y, width, height, RADIUS);
   ctx.stroke();
   if (split > x) {
-    ctx.strokeStyle = mix(border, palette.surface, 0.6);
-    ctx.lineWidth = 1;
-    ctx.beginPath();
-    ctx.moveTo(split, y);
-    ctx.lineTo(split, y + height);
+    setStroke(ctx, mix(border, palette.surface, 0.6), 1);
+    tracePath(ctx, [split, y], [split, y + height]);
     ctx.stroke();
   }
   paintByteBar(pen, box, height, node.saved_nbytes, 0, all);
@@ -223,8 +225,7 @@ function paintCompact(pen, box, node, { tint }) {
   const ran = node.state !== "not_run";
   const plain = ran ? mix(hue, palette.surface, palette.nodeTint) : palette.surface;
   ctx.fillStyle = tint ? mix(palette[tint.hue], palette.surface, tint.share) : plain;
-  ctx.strokeStyle = ran ? hue : mix(hue, palette.surface, 0.45);
-  ctx.lineWidth = 1.2;
+  setStroke(ctx, ran ? hue : mix(hue, palette.surface, 0.45), 1.2);
   ctx.beginPath();
   ctx.arc(x, y, box.height / 2 - 0.5, 0, 2 * Math.PI);
   ctx.fill();
