@@ -352,7 +352,7 @@ def test_run_counts_the_same_calls_of_several_optimizers_in_all_modes(
         "    second.step()\n"
     )
     *progress, result, _ = run("train.py", cwd=tmp_path).stderr.splitlines()
-    kept = 3 if second_backward else 7  # the first one after the end of a dropped step
+    kept = 6 if second_backward else 7  # the first one after the end of a dropped step
     assert result == f"autogradviz: 50 calls of optimizer.step(), nothing found in the last {kept}"
     assert [line.split(" of")[0] for line in progress] == [
         "autogradviz: 1 call",
