@@ -71,7 +71,7 @@ def describe_tensor(tensor: Tensor) -> str:
     return f"{tensor.dtype} {format_shape(tensor.shape)}"
 
 
-def line_beside(location: SourceLocation, other: SourceLocation | None) -> str:
+def line_number_or_place(location: SourceLocation, other: SourceLocation | None) -> str:
     """Return "line 16", or "model.py:16" if another line that was named is in another file."""
     same = other is not None and other.filename == location.filename
     return f"line {location.lineno}" if same else short_location(location)

@@ -12,7 +12,12 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from autogradviz.analysis.formatting import display_op_name, format_shape, state_texts
-from autogradviz.diagnose.finding_text import describe_tensor, in_module, line_beside, slot_name
+from autogradviz.diagnose.finding_text import (
+    describe_tensor,
+    in_module,
+    line_number_or_place,
+    slot_name,
+)
 from autogradviz.events import BackwardStarted, HookRan, RegionCutOff, StateChanged, VersionBumped
 from autogradviz.support.op_names import short_op_name
 
@@ -135,7 +140,7 @@ class StoryBuilder:
                 and saved.tensor.storage_id in storages
                 and saved.location is not None
             ):
-                return f" after {line_beside(saved.location, line)} saved it"
+                return f" after {line_number_or_place(saved.location, line)} saved it"
         return ""
 
     def _slots(self, saved: Sequence[SavedTensor]) -> str:

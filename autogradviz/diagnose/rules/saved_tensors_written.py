@@ -36,7 +36,7 @@ from autogradviz.diagnose.evidence.failed_or_changed_unpacks import (
 from autogradviz.diagnose.finding_text import (
     describe_tensor,
     in_module,
-    line_beside,
+    line_number_or_place,
     short_location,
     slot_name,
 )
@@ -255,7 +255,7 @@ def _written_after_save(save: SourceLocation | None, write: SourceLocation | Non
     if save is None or write is None or save == write:
         return ""
     name = written_variable(write)
-    saver = line_beside(save, write)
+    saver = line_number_or_place(save, write)
     return f"{name} was written at line {write.lineno} after {saver} saved it" if name else ""
 
 

@@ -66,7 +66,7 @@ def _statement_at(location: SourceLocation) -> ast.stmt | None:
 
 
 def _base(target: ast.expr) -> ast.expr:
-    """Return what an expression is an element of, the expression itself if it is none."""
+    """Return the base of an expression with indices, the expression itself if it has none."""
     while isinstance(target, ast.Subscript):
         target = target.value
     return target
