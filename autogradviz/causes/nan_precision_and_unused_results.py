@@ -83,12 +83,13 @@ _EXP_OVERFLOWS: Final = 88.0  # in float32
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
 _LARGE: Final = 1e10  # a factor that makes overflow in float32 probable
 _KEEPS_NOT_FINITE: Final = frozenset({
-    "add", "sub", "rsub", "neg", "mul", "div", "sum", "mean", "abs", "mse_loss", "_to_copy", "clone",
-    "stack", "cat", "square", "logsumexp",
+    "add", "sub", "rsub", "neg", "mul", "div", "sum", "mean", "abs", "mse_loss", "_to_copy",
+    "clone", "stack", "cat", "square", "logsumexp",
 })  # fmt: skip
 """Ops that give a value which is not finite if an entry of an operand is; "div" of its dividend."""
 _WHOLE_VIEWS: Final = frozenset({
-    "view", "_unsafe_view", "reshape", "expand", "unsqueeze", "squeeze", "t", "transpose", "permute",
+    "view", "_unsafe_view", "reshape", "expand", "unsqueeze", "squeeze", "t", "transpose",
+    "permute",
 })  # fmt: skip
 _CHOOSING: Final = {"where": (0, (1, 2)), "masked_fill": (1, (0,)), "masked_fill_": (1, (0,))}
 """By op: the position of the condition, and of the values that are chosen or replaced."""
@@ -97,7 +98,9 @@ _HEALED: Final = 4.0  # rank among lines that may have given NaN: the program it
 _SAYS_SO: Final = re.compile(r"\b(nan|inf|infinite|non-?finite)\b", re.IGNORECASE)
 
 
-def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+def find_not_finite(  # noqa: C901
+    graph: CausalGraph, evidence: Evidence
+) -> Iterator[Fact]:
     """Yield a fact for each line with an op that may have given the first NaN or infinity."""
     yield from _infinite_masks(graph, evidence)
     if "fingerprints" in evidence.recorded:
@@ -231,7 +234,7 @@ def _healed(graph: CausalGraph, good: set[int]) -> Iterator[Fact]:
             effect=f"{healer} keeps NaN of {name} out of the loss, not out of the gradient",
             weight=weight("NaN", _HEALED),
             explanation=[
-                "The loss that was read is finite, and gradients are not. A value is computed here:",
+                "The loss is finite, and gradients are not. A value is computed here:",
                 place,
                 f"and {healer} replaces it where it is not finite:" if used != place else "",
                 used if used != place else None,
