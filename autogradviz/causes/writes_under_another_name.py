@@ -89,7 +89,7 @@ class _Search:
                 yield index
 
     def shared(self, write: int, place: SourceLocation) -> _Shared | None:
-        """Return what reads the memory of a write by its own and by another name."""
+        """Return the ops that read the memory of a write by its own and by another name."""
         graph = self._graph
         (tensor_id,) = graph.written[write]
         key = graph.memory(tensor_id)
