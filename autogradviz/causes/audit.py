@@ -29,6 +29,7 @@ from autogradviz.causes.silent_mistakes_in_losses_and_noise import find_silent_m
 from autogradviz.causes.tensors_kept_after_step import find_kept
 from autogradviz.causes.values_out_of_range import find_impossible_values
 from autogradviz.causes.writes_in_place import find_writes
+from autogradviz.causes.writes_under_another_name import find_writes_under_another_name
 from autogradviz.causes.zero_gradients import find_zero_gradients
 from autogradviz.diagnose.evidence.operand_origins import failed_op
 from autogradviz.diagnose.finding_text import excerpts, line_text
@@ -67,6 +68,7 @@ def ranked_facts(evidence: Evidence, of_rules: Sequence[Fact]) -> list[Fact]:
         partial(find_lost_precision, graph),
         partial(find_kept, graph),
         partial(find_writes, graph, evidence),
+        partial(find_writes_under_another_name, graph),
         partial(find_zero_gradients, graph, evidence),
         partial(find_unused_results, graph),
         partial(find_silent_mistakes, graph),

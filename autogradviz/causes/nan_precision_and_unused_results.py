@@ -18,7 +18,7 @@ from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import describe_tensor
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.operands_changed_as_fixes import with_operand_kept_away
-from autogradviz.diagnose.source.statements_rewritten_as_fixes import assigned
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import assigned, safe_input
 from autogradviz.events import LossRead, NormRead
 from autogradviz.support.dtype_precision import SIGNIFICAND_BITS
 
@@ -82,10 +82,25 @@ _ONLY_GROWS: Final = frozenset({"mul", "prod", "cumprod"})
 _EXP_OVERFLOWS: Final = 88.0  # in float32
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
 _LARGE: Final = 1e10  # a factor that makes overflow in float32 probable
+_KEEPS_NOT_FINITE: Final = frozenset({
+    "add", "sub", "rsub", "neg", "mul", "div", "sum", "mean", "abs", "mse_loss", "_to_copy",
+    "clone", "stack", "cat", "square", "logsumexp",
+})  # fmt: skip
+"""Ops that give a value which is not finite if an entry of an operand is; "div" of its dividend."""
+_WHOLE_VIEWS: Final = frozenset({
+    "view", "_unsafe_view", "reshape", "expand", "unsqueeze", "squeeze", "t", "transpose",
+    "permute",
+})  # fmt: skip
+_CHOOSING: Final = {"where": (0, (1, 2)), "masked_fill": (1, (0,)), "masked_fill_": (1, (0,))}
+"""By op: the position of the condition, and of the values that are chosen or replaced."""
+_PAIR: Final = 2
+_HEALED: Final = 4.0  # rank among lines that may have given NaN: the program itself expects it
 _SAYS_SO: Final = re.compile(r"\b(nan|inf|infinite|non-?finite)\b", re.IGNORECASE)
 
 
-def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
+def find_not_finite(  # noqa: C901
+    graph: CausalGraph, evidence: Evidence
+) -> Iterator[Fact]:
     """Yield a fact for each line with an op that may have given the first NaN or infinity."""
     yield from _infinite_masks(graph, evidence)
     if "fingerprints" in evidence.recorded:
@@ -111,6 +126,13 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
     else:
         ops = sorted(_carries_not_finite(graph)) if in_forward else graph.slice_ops
     shown = _Shown(graph, evidence)
+    if not in_forward:
+        healed = list(_healed(graph, good))
+        if healed:
+            yield from healed
+            return
+        finite = _finite_because_of_loss(graph)
+        ops = [index for index in ops if index not in finite or graph.op_names[index] not in _VALUE]
     surely = [index for index in graph.value_slice if shown.is_nan(index)]
     for index in surely or _candidates(graph, shown, set() if refused else good, ops):
         masked = shown.masked(index) if graph.op_names[index] == "_ctc_loss" else None
@@ -157,6 +179,100 @@ def find_not_finite(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             fix=with_operand_kept_away(place, name)
             or "# keep the argument away from the singular point, for example by clamp_min",
         )
+
+
+def _finite_because_of_loss(graph: CausalGraph) -> set[int]:
+    """Return the ops whose results are finite because a loss is: every entry is added to it.
+
+    Where such an op and its derivative are infinite at the same operands, both were finite.
+    """
+    waiting = [
+        graph.op_of_node[node]
+        for event in graph.analysis.log.of(LossRead)
+        if event.loss is not None and (started := graph.backwards.get(event.backward_id))
+        for node in started.root_ids or ()
+        if node in graph.op_of_node
+    ]
+    found = set(waiting)
+    while waiting:
+        index = waiting.pop()
+        if graph.op_names[index] not in _KEEPS_NOT_FINITE:
+            continue
+        given = zip(graph.producers(index), graph.views(index), strict=True)
+        for position, (made, view) in enumerate(given):
+            whole = view == NO_OP or graph.op_names[view] in _WHOLE_VIEWS
+            is_divisor = graph.op_names[index] == "div" and position > 0
+            if made != NO_OP and made not in found and whole and not is_divisor:
+                found.add(made)
+                waiting.append(made)
+    return found
+
+
+def _healed(graph: CausalGraph, good: set[int]) -> Iterator[Fact]:
+    """Yield a fact for each line that computes what a later line replaces where it is NaN.
+
+    The loss is finite then, and the gradient is not: the derivative of what was replaced is
+    multiplied by zero, and zero times NaN is NaN.
+    """
+    blocked = {node for node, leaf in graph.leaves.items() if leaf in good}
+    found: dict[SourceLocation, tuple[int, int]] = {}
+    for index in graph.slice_ops:
+        chosen = _chosen_where_finite(graph, index)
+        made = [m for at in chosen if (m := graph.producers(index)[at]) in graph.node_of_op]
+        if not made or not blocked.isdisjoint(graph.reachable([graph.node_of_op[made[0]]])):
+            continue
+        place = graph.analysis.location(graph.stacks[made[0]])
+        if place is not None and graph.analysis.user_stack(graph.stacks[made[0]]):
+            found.setdefault(place, (made[0], index))
+    for place, (made_at, index) in found.items():
+        name, healer = graph.op_names[made_at], graph.op_names[index]
+        behind = graph.parameters_behind(index)
+        used = graph.analysis.location(graph.stacks[index])
+        yield Fact(
+            mechanism="value",
+            culprit=place,
+            effect=f"{healer} keeps NaN of {name} out of the loss, not out of the gradient",
+            weight=weight("NaN", _HEALED),
+            explanation=[
+                "The loss is finite, and gradients are not. A value is computed here:",
+                place,
+                f"and {healer} replaces it where it is not finite:" if used != place else "",
+                used if used != place else None,
+                f"The gradient of {healer} is 0 there. The derivative of {name} multiplies it by "
+                "what is not finite, and 0 times NaN is NaN.",
+                "record(fingerprints=True) records which op gave the first such value.",
+            ],
+            confidence="hint",
+            parameters=tuple(sorted(behind)),
+            share=graph.share(behind),
+            events=(graph.op_seqs[made_at], graph.op_seqs[index]),
+            victim=used if used != place else None,
+            fix=f"# choose the input of {name}, not only its result:\n"
+            + (
+                safe_input(place, name, used)
+                or f"torch.where(mask, {name}(torch.where(mask, x, safe)), y)"
+            ),
+        )
+
+
+def _chosen_where_finite(graph: CausalGraph, index: int) -> tuple[int, ...]:
+    """Return the inputs that an op replaces where they, or what is compared, are NaN."""
+    name = graph.op_names[index]
+    if name == "nan_to_num":
+        return (0,)
+    if name not in _CHOOSING:
+        return ()
+    condition, chosen = _CHOOSING[name]
+    at = graph.producers(index)[condition] if len(graph.inputs[index]) > condition else NO_OP
+    while at != NO_OP and graph.op_names[at] in {"bitwise_not", "logical_not"}:
+        at = graph.producers(at)[0]
+    if at == NO_OP:
+        return ()
+    given = graph.inputs[at]
+    tests = graph.op_names[at] == "isnan" or (
+        graph.op_names[at] in {"ne", "eq"} and len(given) == _PAIR and given[0] == given[1]
+    )
+    return tuple(each for each in chosen if each < len(graph.inputs[index])) if tests else ()
 
 
 def _carries_not_finite(graph: CausalGraph) -> set[int]:

@@ -100,6 +100,7 @@ TABLE: Final[dict[str, Weight]] = {
     "graph that nothing used": Weight(0.1, 0, "only memory and time, and nothing is wrong"),
     "written through a detached tensor": Weight(1.45, 0, "NaN may follow from it"),
     "written after a read, in memory of others": Weight(0.5, 0, "what was read is gone"),
+    "written, and read by another name": Weight(0.45, 0, "two values were wanted"),
     "written after a read": Weight(0.2, 0, "a view from before, or a save, sees the new values"),
     "written, and unseen elsewhere": Weight(0.02, 0, "a way to compute a value"),
     "summed in place": Weight(0.01, 0, "the most common way to compute a sum"),

@@ -971,3 +971,102 @@ def test_an_argument_that_a_function_does_not_pass_on_is_named_at_its_call():
     with autogradviz.record(passing) as trace:
         passing(X).backward()
     assert not trace.diagnose()
+
+
+class Adapter(torch.nn.Module):
+    def __init__(self, size, rank=2):
+        super().__init__()
+        self.base = torch.nn.Linear(size, size).requires_grad_(requires_grad=False)
+        self.down = torch.nn.Linear(size, rank, bias=False)
+        self.up = torch.nn.Parameter(torch.zeros(size, rank))
+        torch.nn.init.zeros_(self.down.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.down(x) @ self.up.t()
+
+
+def test_product_of_zeros_names_the_line_that_gives_the_first_factor_zeros():
+    model = torch.nn.Sequential(Adapter(4), Adapter(4))
+    with autogradviz.record(model) as trace:
+        model(torch.randn(3, 4)).square().sum().backward()
+    first = trace.diagnose()[0]
+    assert first.slug == "gradient-all-zero"
+    assert first.culprit.text == "torch.nn.init.zeros_(self.down.weight)"
+    assert first.victim.text == "return self.base(x) + self.down(x) @ self.up.t()"
+    assert first.fix.startswith("torch.nn.init.normal_(self.down.weight)")
+
+
+def test_adapter_with_one_factor_of_zeros_is_correct():
+    model = torch.nn.Sequential(Adapter(4), Adapter(4))
+    for each in model:
+        torch.nn.init.normal_(each.down.weight)
+    with autogradviz.record(model) as trace:
+        model(torch.randn(3, 4)).square().sum().backward()
+    assert not trace.diagnose()
+
+
+def test_operands_of_all_pairs_name_the_line_that_made_the_column():
+    critic = torch.nn.Linear(4, 1)
+    with autogradviz.record(critic) as trace:
+        value = critic(torch.randn(5, 4))
+        detached = value.detach() * 1
+        loss = (torch.randn(5) - value).square().mean()
+        (loss + detached.sum()).backward()
+    (finding,) = trace.diagnose()
+    assert finding.slug == "loss-broadcast"
+    assert "value = critic(torch.randn(5, 4))" in str(finding)
+
+
+def masked_targets(model, replace):
+    def step():
+        x, y = torch.randn(8, 4), torch.randn(8, 1)
+        y[3] = torch.nan
+        error = (model(x) - y).square()
+        loss = replace(error, y)
+        return loss.mean() / torch.tensor(2.0)
+
+    return step
+
+
+def lines_of_masked(replace, steps=1):
+    model = torch.nn.Linear(4, 1)
+    step = masked_targets(model, replace)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with autogradviz.record(model) as trace:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            step().backward()
+            optimizer.step()
+    return [(each.slug, each.culprit.text) for each in trace.diagnose()]
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        lambda error, _: torch.nan_to_num(error),
+        lambda error, y: torch.where(torch.isnan(y), 0.0, error),
+        lambda error, y: torch.where(~torch.isnan(y), error, 0.0),
+        lambda error, y: error.masked_fill(y.isnan(), 0.0),
+    ],
+    ids=["nan_to_num", "where", "where not", "masked_fill"],
+)
+def test_value_that_is_replaced_where_it_is_nan_is_named_and_no_divisor(replace):
+    assert lines_of_masked(replace) == [("not-finite", "error = (model(x) - y).square()")]
+
+
+def test_finite_loss_says_that_no_divisor_was_zero():
+    model = torch.nn.Linear(4, 1)
+    with autogradviz.record(model) as trace:
+        distance = (model(torch.ones(3, 4)) * 0).sqrt()
+        (distance.sum() / torch.tensor(2.0)).backward()
+    (first,) = trace.diagnose()
+    assert first.culprit.text == "distance = (model(torch.ones(3, 4)) * 0).sqrt()"
+
+
+def test_targets_that_are_replaced_before_the_loss_are_correct():
+    model = torch.nn.Linear(4, 1)
+    with autogradviz.record(model) as trace:
+        y = torch.tensor([[1.0], [torch.nan]])
+        error = (model(torch.randn(2, 4)) - torch.nan_to_num(y)).square()
+        torch.where(torch.isnan(y), 0.0, error).sum().backward()
+    assert not trace.diagnose()

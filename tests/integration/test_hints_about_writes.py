@@ -149,3 +149,98 @@ def masked_last(net, x):
 @pytest.mark.parametrize("step", [masked_data, masked_copy, masked_last])
 def test_a_detached_tensor_that_is_written_on_purpose_or_unseen_is_no_finding(step):
     assert not any(slug == "written-in-place" for slug, _ in slugs(step))
+
+
+def shifted_labels(net, x):
+    tokens = torch.randint(1, 4, (3, 5))
+    seen, labels = tokens[:, :-1], tokens[:, 1:]
+    labels.masked_fill_(torch.ones(3, 4, dtype=torch.bool).tril(), 0)
+    table = net(torch.eye(4))
+    return nn.functional.cross_entropy(table[seen].flatten(0, 1), labels.flatten(), ignore_index=0)
+
+
+def ranked(net, x):
+    distance = net(x).square().unsqueeze(-1)
+    ranking = distance[..., 0]
+    ranking.masked_fill_(torch.eye(3, 4, dtype=torch.bool), -1.0)
+    nearest = ranking.topk(2).indices
+    return distance.squeeze(-1).gather(-1, nearest).sum()
+
+
+def stored_scores(net, x):
+    scores = net(x)
+    before = scores
+    scores.masked_fill_(torch.eye(3, 4, dtype=torch.bool), -1e3)
+    share = scores.softmax(-1)
+    return (share * x).sum() + before.clamp(-1, 1).sum()
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (shifted_labels, "labels.masked_fill_(torch.ones(3, 4, dtype=torch.bool).tril(), 0)"),
+        (ranked, "ranking.masked_fill_(torch.eye(3, 4, dtype=torch.bool), -1.0)"),
+        (stored_scores, "scores.masked_fill_(torch.eye(3, 4, dtype=torch.bool), -1e3)"),
+    ],
+)
+def test_write_that_another_name_sees_is_named(step, text):
+    assert slugs(step) == [("written-in-place", text)]
+
+
+def parts_of_projection(net, x):
+    query, key, value, rest = (net(x) * 1).unsqueeze(-1).chunk(4, 1)
+    with torch.no_grad():
+        scale = torch.ones(3, 4)
+        first, second = scale.chunk(2, 1)
+        first.mul_(0.5)
+        scale = scale * first.sum() * second.sum()
+    return (query * key * value * rest).sum() * scale.sum()
+
+
+def rows_of_buffer(net, x):
+    out = torch.zeros(3, 4)
+    for index, values in enumerate(net(x)):
+        row = out[index]
+        row.copy_(values)
+        row.mul_(2)
+    return out.square().sum() + row.sum()
+
+
+def flat_view(net, x):
+    y = net(x) + 0
+    flat = y.view(-1)
+    flat.index_fill_(0, torch.tensor([1, 3]), 0.0)
+    return y.square().sum()
+
+
+def rotated_part(net, x):
+    y = net(x) + 0
+    part = y[:, :2]
+    part.mul_(0.5)
+    return y.sum() + 0 * x.sum()
+
+
+def halves_of_tokens(net, x):
+    tokens = torch.randint(0, 4, (3, 6))
+    first, second = tokens[:, :3], tokens[:, 3:]
+    first.clamp_(min=1)
+    table = net(torch.eye(4))
+    return table[first].sum() + table[second].sum()
+
+
+def renamed(net, x):
+    scores = net(x)
+    out = scores
+    out = out.clone()
+    out.mul_(2)
+    return scores.sum() + out.square().sum()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        parts_of_projection, rows_of_buffer, flat_view, rotated_part, halves_of_tokens, renamed,
+    ],
+)  # fmt: skip
+def test_write_to_a_part_or_by_the_only_name_is_correct(step):
+    assert slugs(step) == []

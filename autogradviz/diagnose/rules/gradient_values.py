@@ -276,6 +276,8 @@ def not_finite(evidence: Evidence) -> Iterator[Draft]:
         yield _from_before(evidence, contents, origin, bad)
         return
     saved = None if origin is None else contents.saved_origin(origin)
+    if saved is not None and began_late and evidence.analysis.in_optimizer(saved.stack_id):
+        return  # it used a gradient of before
     if origin is not None and saved is not None:
         yield _from_saved(evidence, contents, origin, saved, bad)
     elif origin is not None:
