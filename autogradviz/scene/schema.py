@@ -378,6 +378,7 @@ class SceneRegion:
     freed_nbytes: int = 0  # of the storages that it does not hold until its recomputation
     held_nbytes: int = 0  # of the arguments that it holds for its recomputation
     recompute_ns: int = 0  # of all its recomputations
+    step: int = -1  # index into steps, -1 without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
