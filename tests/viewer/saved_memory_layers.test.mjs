@@ -9,7 +9,7 @@ import {
 import { peakIn } from "../../assets/viewer/scene/storage_holds.js";
 
 const COUNT = 3000;
-/** What ends in a part of the picture may belong to the next one of the test. */
+/** Tolerance: parts of the test do not begin where parts of the picture do. */
 const AROUND = 60;
 
 /** Short holds one after another, each of another size, above one that stays. */

@@ -66,13 +66,13 @@ const ROUNDED = 0.05;
  * @returns {Answer | null} null if it is no question, or the recording does not answer it
  */
 export function answerQuestion(sceneIndex, text, shown = -1) {
-  const [said, number] = /\s*\b(?:in|of) step (\d+)/.exec(text) ?? [""];
-  const step = said
+  const [words, number] = /\s*\b(?:in|of) step (\d+)/.exec(text) ?? [""];
+  const step = words
     ? sceneIndex.scene.steps.findIndex((each) => String(each.number) === number)
     : shown;
-  if (said && step < 0) return null;
+  if (words && step < 0) return null;
   const question = text
-    .replace(said, "")
+    .replace(words, "")
     .trim()
     .replace(/[?\s]+$/, "");
   for (const [pattern, answer] of QUESTIONS) {
