@@ -595,6 +595,8 @@
  * @property {number | null} norm_after
  * @property {number[]} first_nodes indices in the two scenes, -1 without one
  * @property {number[]} steps of a phase: the recorded steps, at least 1
+ * @property {number[]} least_ns of a phase: its time in the shortest step
+ * @property {number[]} most_ns and in the longest one
  */
 
 /**

@@ -90,6 +90,17 @@ export const isMeasured = (rows) => {
 };
 
 /**
+ * @param {import("../types.js").SceneComparisonRow[]} phases
+ * @returns {boolean} whether each step of one recording took longer than each of the other one, in
+ *   the sum of phases; the times of one machine vary from step to step
+ */
+export const isBeyondSpread = (phases) => {
+  const sum = (/** @type {"least_ns" | "most_ns"} */ field, /** @type {number} */ side) =>
+    phases.reduce((total, row) => total + (row[field][side] ?? 0), 0);
+  return sum("most_ns", 0) < sum("least_ns", 1) || sum("most_ns", 1) < sum("least_ns", 0);
+};
+
+/**
  * Return a function that tells whether the self times of a line differ by more than they vary from
  * run to run. A ratio alone is not enough: a line of a few microseconds easily takes twice as long.
  *
