@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { largestFold } from "../../assets/viewer/scene/bytes_of_ribbons_and_folds.js";
 import { answerQuestion } from "../../assets/viewer/scene/answer_questions.js";
 import {
   savedSums,
@@ -136,4 +137,19 @@ test("a question that names a step is answered for it", () => {
   assert.equal(ask("what fills memory", 2), "fold of 2");
   assert.equal(ask("what fills memory in step 8?", 2), "fold of 1");
   assert.equal(ask("what fills memory in step 99"), undefined);
+});
+
+test("of steps that hold the same, the last is shown first", () => {
+  const folds = (...peaks) =>
+    peaks.map((peak_nbytes) => ({ peak_nbytes, drawn: true }));
+  assert.equal(largestFold({ folds: folds(91, 91, 91) }), 2);
+  assert.equal(largestFold({ folds: folds(91, 92, 91) }), 1);
+  assert.equal(largestFold({ folds: [] }), -1);
+  const [first, ...rest] = folds(91, 91);
+  assert.equal(
+    largestFold({
+      folds: [first, ...rest.map((each) => ({ ...each, drawn: false }))],
+    }),
+    0,
+  );
 });

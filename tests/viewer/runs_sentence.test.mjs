@@ -26,6 +26,10 @@ test("times inside their spread are no result", () => {
   );
 });
 
+test("a first step that is slow makes no result", () => {
+  assert.doesNotMatch(sentence([131e6, 50e6], [385e6, 125e6]), / ms /);
+});
+
 test("times beyond their spread are a result", () => {
   assert.match(
     sentence([50e6, 80e6], [60e6, 90e6]),

@@ -91,13 +91,15 @@ export const isMeasured = (rows) => {
 
 /**
  * @param {import("../types.js").SceneComparisonRow[]} phases
- * @returns {boolean} whether each step of one recording took longer than each of the other one, in
- *   the sum of phases; the times of one machine vary from step to step
+ * @returns {boolean} whether the steps of one recording all took longer than those of the other
+ *   one, by more than they differ from each other, in the sum of phases
  */
 export const isBeyondSpread = (phases) => {
-  const sum = (/** @type {"least_ns" | "most_ns"} */ field, /** @type {number} */ side) =>
-    phases.reduce((total, row) => total + (row[field][side] ?? 0), 0);
-  return sum("most_ns", 0) < sum("least_ns", 1) || sum("most_ns", 1) < sum("least_ns", 0);
+  const sums = (/** @type {"least_ns" | "most_ns"} */ field) =>
+    [0, 1].map((side) => phases.reduce((total, row) => total + (row[field][side] ?? 0), 0));
+  const [least, most] = [sums("least_ns"), sums("most_ns")];
+  const gap = Math.max(least[0] - most[1], least[1] - most[0]);
+  return gap > Math.max(most[0] - least[0], most[1] - least[1]);
 };
 
 /**
