@@ -145,6 +145,11 @@ test("of steps that hold the same, the last is shown first", () => {
   assert.equal(largestFold({ folds: folds(91, 91, 91) }), 2);
   assert.equal(largestFold({ folds: folds(91, 92, 91) }), 1);
   assert.equal(largestFold({ folds: [] }), -1);
+  const [whole, part] = folds(91, 90);
+  assert.equal(
+    largestFold({ folds: [whole, { ...part, shared_nbytes: 1 }] }),
+    1,
+  );
   const [first, ...rest] = folds(91, 91);
   assert.equal(
     largestFold({

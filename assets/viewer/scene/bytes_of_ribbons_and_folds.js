@@ -32,9 +32,11 @@ export function heldBytes({ counted_storages: storages }, ribbon, time) {
  *   of equal ones the last, since a first step may contain warm-up
  */
 export function largestFold({ folds }) {
-  let best = folds.length ? 0 : -1;
-  folds.forEach(({ peak_nbytes, drawn }, at) => {
-    if (drawn && peak_nbytes >= folds[best].peak_nbytes) best = at;
+  let [best, most] = [folds.length ? 0 : -1, 0];
+  folds.forEach(({ peak_nbytes, shared_nbytes = 0, drawn }, at) => {
+    if (drawn && peak_nbytes + shared_nbytes >= most) {
+      [best, most] = [at, peak_nbytes + shared_nbytes];
+    }
   });
   return best;
 }
