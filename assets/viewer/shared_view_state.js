@@ -243,8 +243,10 @@ export class Store {
    * @param {number} step its index, -1 for all steps
    */
   showStep(step) {
+    const { groups, regions, steps } = this.scene;
+    const own = regions.findIndex((each) => each.step === step);
+    if (own >= 0 && regions[this.region].step !== step) this.set("region", own);
     if (!this.set("step", step) || step < 0) return;
-    const { groups, steps } = this.scene;
     const label = `step ${steps[step].number}`;
     const group = groups.findIndex((each) => each.kind === "step" && each.label === label);
     if (group < 0) return;

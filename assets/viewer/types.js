@@ -349,6 +349,7 @@
  * @property {number} freed_nbytes of the storages that it does not hold until its recomputation
  * @property {number} held_nbytes of the arguments that it holds for its recomputation
  * @property {number} recompute_ns of all its recomputations
+ * @property {number} step index into steps, -1 without one
  */
 
 /**
@@ -594,6 +595,8 @@
  * @property {number | null} norm_after
  * @property {number[]} first_nodes indices in the two scenes, -1 without one
  * @property {number[]} steps of a phase: the recorded steps, at least 1
+ * @property {number[]} least_ns of a phase: its time in the shortest step
+ * @property {number[]} most_ns and in the longest one
  */
 
 /**

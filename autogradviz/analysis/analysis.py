@@ -162,6 +162,10 @@ class Analysis:
         """Return the file that called an op, past modes and wrappers; "" if it is unknown."""
         return self._stacks.calling_file(stack_id)
 
+    def begins_backward(self, stack_id: int | None) -> bool:
+        """Return whether ``backward`` made a call itself, before the engine ran."""
+        return self._stacks.begins_backward(stack_id)
+
     def is_engine(self, stack_id: int | None) -> bool:
         """Return whether PyTorch's engine made a call, and no Python code inside a backward."""
         return self._stacks.is_engine(stack_id)

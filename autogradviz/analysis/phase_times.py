@@ -52,6 +52,21 @@ class PhaseTimes:
         return f"<{', '.join(f'{k} {format_duration(t)}' for k, t in times.items() if t)}>"
 
 
+def ranges_over_steps(analysis: Analysis) -> dict[str, tuple[int, int]]:
+    """Return the shortest and the longest time of each kind of span in a step that ended."""
+    steps, busy = analysis.steps, busy_time(analysis)
+    times = [Counter[str]() for _ in steps]
+    for span in analysis.timeline.spans:
+        if span.depth == 0 and times:
+            times[steps.at_ns(span.start_ns)][span.kind] += busy(span.end_ns) - busy(span.start_ns)
+    ended = [each for each, step in zip(times, steps, strict=True) if step.ended] or times
+    kinds = {kind for each in ended for kind in each}
+    return {
+        kind: (min(each[kind] for each in ended), max(each[kind] for each in ended))
+        for kind in kinds
+    }
+
+
 def measure_phases(analysis: Analysis) -> PhaseTimes:
     """Return the times of all phases of a recording."""
     times = Counter[str]()

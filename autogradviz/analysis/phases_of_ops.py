@@ -1,4 +1,4 @@
-"""The phase of each op: ops of an optimizer and outside of a step are told apart from a forward."""
+"""The phase of each op: ops of an optimizer, outside of a step, and those that begin a backward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def phases_of_ops(analysis: Analysis) -> Callable[[Op], str]:
     """Return a function from an op that ran in no backward to its phase.
 
     It is "outside" before, between and after the forwards of the timeline, unless an optimizer
-    called the op.
+    called the op, or ``backward`` itself did, to create the gradient that it begins with.
     """
     starts: dict[int, list[int]] = defaultdict(list)
     ends: dict[int, list[int]] = defaultdict(list)
@@ -27,6 +27,8 @@ def phases_of_ops(analysis: Analysis) -> Callable[[Op], str]:
             ends[span.thread].append(span.end_ns)
 
     def phase_of(op: Op) -> str:
+        if analysis.begins_backward(op.stack_id):
+            return "backward"
         if analysis.in_optimizer(op.stack_id):
             return "optimizer"
         at = bisect_right(starts[op.thread], op.time_ns) - 1

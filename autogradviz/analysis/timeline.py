@@ -34,7 +34,7 @@ from autogradviz.support.fast_dataclass_constructor import maker
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis.device_times import DeviceTime
     from autogradviz.analysis.graph import NodeRun
@@ -211,7 +211,7 @@ def build_timeline(
     """Return all spans. A span without an end (in a torn log) lasts until the recording's end."""
     bars: list[_Bar] = [
         *_forwards(log, ops, stacks, recorded),
-        *_backwards(log, tensors, owners, end_ns),
+        *_backwards(log, tensors, owners, end_ns, _begins_of_backwards(log, ops, stacks)),
         *_recomputations(log, regions, end_ns),
         *_module_calls(log, modules, end_ns),
         *_nodes(log, runs, end_ns),
@@ -292,14 +292,16 @@ def _forwards(
     A backward ends the run, and so does an op of the other kind. A forward includes the module
     calls around its ops, from and to those. It begins with the first module call, or with the
     first op that autograd records (``recorded`` has their event numbers): ops before it initialize
-    parameters, read data, or change parameters by hand. A run without either begins with its first
-    op.
+    parameters, read data, or change parameters by hand. A run without either is such a part and no
+    forward, unless all are: then it begins with its first op. What ``backward`` computes before
+    the engine runs belongs to it.
     """
+    rows: list[tuple[int, _OpsInRow]] = []
     open_: dict[int, _OpsInRow] = {}  # by thread
     outermost = {e.call_id for e in log.of(ModuleEntered) if e.parent_call_id is None}
     entered: dict[int, int] = {}  # thread -> start of the outermost module call
     in_order: list[Op | BackwardStarted | ModuleEntered | ModuleExited] = [
-        *(op for op in ops if op.phase == "forward"),
+        *(op for op in ops if op.phase == "forward" and not stacks.begins_backward(op.stack_id)),
         *log.of(BackwardStarted),
         *(e for e in log.of(ModuleEntered) if e.call_id in outermost),
         *(e for e in log.of(ModuleExited) if e.call_id in outermost),
@@ -314,7 +316,7 @@ def _forwards(
             start_ns = entered.pop(thread) if in_call else event.time_ns
             end_ns = event.time_ns + event.duration_ns
             if row is not None and row.kind != kind:
-                yield row.bar(thread)
+                rows.append((thread, row))
                 row = None
             row = open_[thread] = row or _OpsInRow(kind, start_ns, end_ns)
             begins = in_call or kind == "optimizer" or event.seq in recorded
@@ -325,20 +327,49 @@ def _forwards(
             entered.pop(thread, None)
             if isinstance(event, BackwardStarted):
                 open_.pop(thread, None)
-                yield from [row.bar(thread)] if row else []
+                rows += [(thread, row)] if row else []
             elif row is not None and row.kind == "forward":
                 row.end_ns = max(row.end_ns, event.time_ns)
-    for thread, row in open_.items():
-        yield row.bar(thread)
+    rows += open_.items()
+    known = any(row.begun and row.kind == "forward" for _, row in rows)
+    for thread, row in rows:
+        if row.begun or not known:
+            yield row.bar(thread)
 
 
-def _backwards(log: Log, tensors: Tensors, owners: ParameterOwners, end_ns: int) -> Iterator[_Bar]:
+def _begins_of_backwards(log: Log, ops: Iterable[Op], stacks: Stacks) -> dict[int, int]:
+    """Return when a call of backward created its first gradient, by backward, if it did."""
+    begins: dict[int, int] = {}
+    created: dict[int, int] = {}  # by thread, since its last other op
+    in_order: list[Op | BackwardStarted] = [
+        *(op for op in ops if op.phase == "forward"),
+        *log.of(BackwardStarted),
+    ]
+    for event in sorted(in_order, key=attrgetter("seq")):
+        if isinstance(event, BackwardStarted):
+            if event.thread in created:
+                begins[event.backward_id] = created.pop(event.thread)
+        elif stacks.begins_backward(event.stack_id):
+            created.setdefault(event.thread, event.time_ns)
+        else:
+            created.pop(event.thread, None)
+    return begins
+
+
+def _backwards(
+    log: Log,
+    tensors: Tensors,
+    owners: ParameterOwners,
+    end_ns: int,
+    begins: Mapping[int, int],
+) -> Iterator[_Bar]:
     ends = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     threads: dict[int | None, int] = {}  # by backward: a device's thread works for the caller's
     for event in log.of(BackwardStarted):
         thread = threads.get(event.parent_backward_id, event.thread)
         threads[event.backward_id] = thread
-        interval = event.time_ns, ends.get(event.backward_id, end_ns)
+        start_ns = begins.get(event.backward_id, event.time_ns)
+        interval = start_ns, ends.get(event.backward_id, end_ns)
         inputs = [owners.of(tensors[i])[0] for i in event.input_tensor_ids if i != NO_ID]
         label = _backward_label(event, inputs)
         yield _bar("backward", thread, interval, label, event.backward_id, event.stack_id)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
 from autogradviz.analysis.formatting import short_location, source_line
-from autogradviz.analysis.phase_times import measure_phases
+from autogradviz.analysis.phase_times import measure_phases, ranges_over_steps
 from autogradviz.comparison.rounding_of_gradients import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
@@ -102,14 +102,18 @@ def _compare_phases(recordings: tuple[Analysis, Analysis]) -> Iterator[SceneComp
     """Yield the time of each phase that either recording has."""
     times = [measure_phases(each) for each in recordings]
     steps = tuple(max(1, len(each.steps.ended)) for each in recordings)
+    ranges = [ranges_over_steps(each) for each in recordings]
     none = (0, 0)
     for name in ("forward", "backward", "recomputation", "optimizer"):
         pair = tuple(getattr(each, f"{name}_ns") for each in times)
         if any(pair):
+            kind = "recompute" if name == "recomputation" else name
+            least, most = zip(*(each.get(kind, (0, 0)) for each in ranges), strict=True)
             yield SceneComparisonRow(
                 kind="phase", merged=True, depth=0, label=name, module="", status="same",
                 lines=none, nodes=none, other_nodes="", saved=none, recomputed=none, at_peak=none,
                 time_ns=pair, norm_before=None, norm_after=None, first_nodes=(-1, -1), steps=steps,
+                least_ns=least, most_ns=most,
             )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, SavedTensor
+    from autogradviz.analysis.types import Op, SavedTensor, SourceLocation
 
 
 if TYPE_CHECKING:
@@ -236,10 +236,33 @@ def _byte_differences(before: Analysis, after: Analysis) -> Iterator[Difference]
 
 
 def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
-    """Yield the first pair of ops with different names, modules, shapes or dtypes."""
+    """Yield the first pair of ops with different names, modules, shapes or dtypes.
+
+    Only one of the programs may have called ``checkpoint`` around ops before it: then that call is
+    the difference, and not an op of its own in the region.
+    """
     at = first_difference(*_identities(before, after), OpIdentity.is_same_op)
-    if at is not None:
-        yield _first("ops", before.ops[at], after.ops[at])
+    if at is None:
+        return
+    regions = [
+        {region.region_id: region for region in analysis.regions} for analysis in (before, after)
+    ]
+    for ops in zip(before.ops[: at + 1], after.ops[: at + 1], strict=True):
+        pair = [
+            None if op.region_id is None else known.get(op.region_id)
+            for op, known in zip(ops, regions, strict=True)
+        ]
+        if (pair[0] is None) != (pair[1] is None):
+            texts = (
+                op.name
+                if region is None
+                else f"{op.name} in checkpoint({region.function}){_at(region.location)}"
+                for op, region in zip(ops, pair, strict=True)
+            )
+            old, new = texts
+            yield Difference(aspect="ops", what="first difference", before=old, after=new)
+            return
+    yield _first("ops", before.ops[at], after.ops[at])
 
 
 def first_other_values(before: Analysis, after: Analysis) -> Iterator[Difference]:
@@ -264,5 +287,8 @@ def _first(aspect: str, first: Op, second: Op) -> Difference:
 
 def _describe(op: Op) -> str:
     shapes = join_repeated(f"{tensor.dtype}{list(tensor.shape)}" for tensor in op.outputs)
-    place = f" at {PurePath(str(op.location)).name}" if op.location else ""
-    return f"{op.name} → {shapes}{place}"
+    return f"{op.name} → {shapes}{_at(op.location)}"
+
+
+def _at(location: SourceLocation | None) -> str:
+    return f" at {PurePath(str(location)).name}" if location else ""

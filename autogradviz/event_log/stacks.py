@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, takewhile
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.events import BackwardStarted, CellSeen, Event, FrameSeen, StackSeen
@@ -28,6 +28,8 @@ _WRAPPERS: Final = re.compile(
 )
 _ENGINE: Final = re.compile(r"(^|/)(autogradviz/recorder/|torch/autograd/graph\.py$)")
 """Files between a call of ``backward()`` and what PyTorch's engine calls."""
+_BACKWARD: Final = re.compile(r"(^|/)torch/autograd/__init__\.py$")
+"""The file of ``backward`` and ``grad``, which create the gradient to begin with."""
 _COMPARED: Final = 70
 """Frames that are compared; of very deep stacks only both ends are recorded."""
 _DISPATCH: Final = "__torch_dispatch__"
@@ -152,6 +154,7 @@ class Stacks:
             if self._locations[each].function.endswith(_MODULE_CALL)
         }
         self._engine_frames = self._frames_in(_ENGINE)
+        self._backward_frames = self._frames_in(_BACKWARD)
 
     @cached_property
     def _backwards(self) -> set[tuple[int, ...]]:
@@ -228,6 +231,15 @@ class Stacks:
         frame_ids = self._frame_ids.get(stack_id, ())
         outside = dropwhile(self._engine_frames.__contains__, frame_ids)
         return not frame_ids or tuple(islice(outside, _COMPARED)) in self._backwards
+
+    def begins_backward(self, stack_id: int | None) -> bool:
+        """Return whether ``backward`` or ``grad`` made a call itself, before the engine ran.
+
+        False for what Python code inside of a backward calls.
+        """
+        frames = self._frame_ids.get(stack_id, ())
+        own = takewhile(self._library.__contains__, frames)
+        return not self._backward_frames.isdisjoint(own)
 
     def in_optimizer(self, stack_id: int | None) -> bool:
         """Return whether ``torch.optim`` or gradient clipping is the caller of a stack.

@@ -60,6 +60,7 @@ def build_regions(analysis: Analysis) -> tuple[SceneRegion, ...]:
                 freed_nbytes=costs[region.region_id].freed_nbytes,
                 held_nbytes=costs[region.region_id].held_nbytes,
                 recompute_ns=costs[region.region_id].recompute_ns,
+                step=min(analysis.steps.at(region.entered_seq), len(analysis.steps) - 1),
             )
         )
     return tuple(rows)

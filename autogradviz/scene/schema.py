@@ -378,6 +378,7 @@ class SceneRegion:
     freed_nbytes: int = 0  # of the storages that it does not hold until its recomputation
     held_nbytes: int = 0  # of the arguments that it holds for its recomputation
     recompute_ns: int = 0  # of all its recomputations
+    step: int = -1  # index into steps, -1 without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -630,6 +631,8 @@ class SceneComparisonRow:
     norm_after: float | None
     first_nodes: tuple[int, ...]  # indices in the two scenes, -1 without one
     steps: tuple[int, ...] = ()  # of a phase: the recorded steps, at least 1
+    least_ns: tuple[int, ...] = ()  # of a phase: its time in the shortest step
+    most_ns: tuple[int, ...] = ()  # and in the longest one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import {
   placeKey,
   stackOf,
 } from "../../assets/viewer/scene/source_line_costs.js";
+import { peakIn } from "../../assets/viewer/scene/storage_holds.js";
 
 /** A line that calls a helper twice, directly and through a recursive one. */
 const FRAMES = [
@@ -118,7 +119,8 @@ test("lines by themselves add up to the total", () => {
 
 test("one step counts alone", () => {
   const costs = callCosts(scene(), 1);
-  assert.deepEqual(costs.total, [1, 1, 0, 0, 3, 0, 0, 0, 1]);
+  // At its peak, it also holds what the step before saved.
+  assert.deepEqual(costs.total, [1, 122, 0, 0, 3, 0, 0, 0, 1]);
 });
 
 test("a stack is innermost first", () => {
@@ -126,4 +128,26 @@ test("a stack is innermost first", () => {
     stackOf(scene(), 3).map(({ lineno }) => lineno),
     [5, 9, 5, 1],
   );
+});
+
+test("each step has its own peak, with what the steps before it hold", () => {
+  const steps = [0, 1, 2].map((number) => ({
+    number,
+    start_ns: 10 * number,
+    end_ns: 10 * (number + 1),
+  }));
+  const counted_storages = [
+    storage(1, 100, { holds: [1, 5] }), // the peak of the recording
+    storage(2, 1, { holds: [2, 15], at_peak: 1 }),
+    storage(3, 20, { holds: [11, 14], at_peak: 0 }),
+    storage(4, 30, { holds: [22, 25], at_peak: 0 }),
+    storage(4, 7, { holds: [25, 28], at_peak: 0 }),
+  ];
+  const made = { ...scene(), steps, counted_storages };
+  const held = steps.map((_, step) => callCosts(made, step).total[1]);
+  assert.deepEqual(held, [101, 21, 30]);
+  steps.forEach((step, at) =>
+    assert.equal(held[at], peakIn(made, step).nbytes),
+  );
+  assert.deepEqual(line(callCosts(made, 2), "model.py", 9).cost[1], 30);
 });

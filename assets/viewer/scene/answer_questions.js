@@ -31,7 +31,7 @@ import { profileRange } from "./range_profile.js";
 
 /** @typedef {{view: string} | {asks: string} | {storage: number} | {line: true}} Link */
 
-/** @type {[pattern: RegExp, answer: (sceneIndex: SceneIndex, subject: string) => Answer | null][]} */
+/** @type {[pattern: RegExp, answer: (sceneIndex: SceneIndex, subject: string, step: number) => Answer | null][]} */
 const QUESTIONS = [
   [/^why (?:is (?:there )?)?no grad(?:ient)?s?\b[:\s]*(?:of|for|in)?\s*(.*)/, whyNoGradient],
   [/^why (?:is|has|does|did) (?:the )?grad(?:ient)? (?:of|for) (.+?)(?: .*)?$/, whyNoGradient],
@@ -62,13 +62,22 @@ const ROUNDED = 0.05;
 /**
  * @param {SceneIndex} sceneIndex
  * @param {string} text
+ * @param {number} [shown] index of the step that all views show, unless the question names one
  * @returns {Answer | null} null if it is no question, or the recording does not answer it
  */
-export function answerQuestion(sceneIndex, text) {
-  const question = text.trim().replace(/[?\s]+$/, "");
+export function answerQuestion(sceneIndex, text, shown = -1) {
+  const [words, number] = /\s*\b(?:in|of) step (\d+)/.exec(text) ?? [""];
+  const step = words
+    ? sceneIndex.scene.steps.findIndex((each) => String(each.number) === number)
+    : shown;
+  if (words && step < 0) return null;
+  const question = text
+    .replace(words, "")
+    .trim()
+    .replace(/[?\s]+$/, "");
   for (const [pattern, answer] of QUESTIONS) {
     const found = pattern.exec(question.toLowerCase());
-    if (found) return answer(sceneIndex, (found[1] ?? "").trim());
+    if (found) return answer(sceneIndex, (found[1] ?? "").trim(), step);
   }
   return null;
 }
@@ -337,11 +346,13 @@ function whatHolds(sceneIndex, subject) {
 
 /**
  * @param {SceneIndex} sceneIndex
+ * @param {string} [_]
+ * @param {number} [step] index, -1 for all
  * @returns {Answer | null}
  */
-function whatFills(sceneIndex) {
-  const { scene } = sceneIndex;
-  const fold = scene.folds[largestFold(scene)];
+function whatFills({ scene }, _, step = -1) {
+  const fold =
+    scene.folds.find((each) => step >= 0 && each.step === step) ?? scene.folds[largestFold(scene)];
   if (!fold) return null;
   const titles = kindTitles(scene);
   const bars = fold.kinds.slice(0, MAX_BARS).map((kind, at) => {
@@ -361,14 +372,18 @@ function whatFills(sceneIndex) {
  * Return the line with the most time, and compilation if that takes more.
  *
  * @param {SceneIndex} sceneIndex
+ * @param {string} _
+ * @param {number} step index, -1 for all
  * @returns {Answer | null}
  */
-function slowestLine(sceneIndex) {
-  const range = /** @type {[number, number]} */ ([0, sceneIndex.end]);
-  const rows = profileRange(sceneIndex, range, "line", -1);
+function slowestLine(sceneIndex, _, step) {
+  const chosen = step < 0 ? null : sceneIndex.scene.steps[step];
+  /** @type {[number, number]} */
+  const range = chosen ? [chosen.start_ns, chosen.end_ns] : [0, sceneIndex.end];
+  const rows = profileRange(sceneIndex, range, "line", step);
   const line = rows.find(({ filename }) => filename);
   if (!line) return null;
-  const { active, phases } = phaseTimes(sceneIndex, range, -1);
+  const { active, phases } = phaseTimes(sceneIndex, range, step);
   const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
   const lead =
     compiling > line.time ? `Compiling takes ${shareText(compiling, active)} of the time; ` : "";

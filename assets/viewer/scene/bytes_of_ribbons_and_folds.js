@@ -28,12 +28,15 @@ export function heldBytes({ counted_storages: storages }, ribbon, time) {
 
 /**
  * @param {Scene} scene
- * @returns {number} index of the fold that is shown first: that with the most bytes held at once
+ * @returns {number} index of the fold that is shown first: that with the most bytes held at once;
+ *   of equal ones the last, since a first step may contain warm-up
  */
 export function largestFold({ folds }) {
-  let best = folds.length ? 0 : -1;
-  for (const { index, peak_nbytes, drawn } of folds) {
-    if (drawn && peak_nbytes > folds[best].peak_nbytes) best = index;
-  }
+  let [best, most] = [folds.length ? 0 : -1, 0];
+  folds.forEach(({ peak_nbytes, shared_nbytes = 0, drawn }, at) => {
+    if (drawn && peak_nbytes + shared_nbytes >= most) {
+      [best, most] = [at, peak_nbytes + shared_nbytes];
+    }
+  });
   return best;
 }

@@ -90,6 +90,19 @@ export const isMeasured = (rows) => {
 };
 
 /**
+ * @param {import("../types.js").SceneComparisonRow[]} phases
+ * @returns {boolean} whether the steps of one recording all took longer than those of the other
+ *   one, by more than they differ from each other, in the sum of phases
+ */
+export const isBeyondSpread = (phases) => {
+  const sums = (/** @type {"least_ns" | "most_ns"} */ field) =>
+    [0, 1].map((side) => phases.reduce((total, row) => total + (row[field][side] ?? 0), 0));
+  const [least, most] = [sums("least_ns"), sums("most_ns")];
+  const gap = Math.max(least[0] - most[1], least[1] - most[0]);
+  return gap > Math.max(most[0] - least[0], most[1] - least[1]);
+};
+
+/**
  * Return a function that tells whether the self times of a line differ by more than they vary from
  * run to run. A ratio alone is not enough: a line of a few microseconds easily takes twice as long.
  *

@@ -6,7 +6,7 @@
  */
 
 import { formatBytes, plural } from "./format_numbers_and_names.js";
-import { isHeldAt } from "./storage_holds.js";
+import { isHeldAt, isSavedIn, peakIn } from "./storage_holds.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
@@ -78,6 +78,40 @@ export function releasedIn(scene, [start, end]) {
     return last >= start && last <= end;
   });
 }
+
+/**
+ * Return the summary of the recording, or that of a step: what it saved, and its peak.
+ *
+ * @param {Scene} scene
+ * @param {number} step index, -1 for all
+ * @returns {Scene["summary"]}
+ */
+export function summaryOf(scene, step) {
+  const { summary } = scene;
+  const chosen = scene.steps[step];
+  if (!chosen) return summary;
+  const own = [...scene.counted_storages].filter((each) => isSavedIn(scene, each, step));
+  const sum = (/** @type {(storage: CountedStorage) => unknown} */ counts) =>
+    own.reduce((total, each) => total + (counts(each) ? each.nbytes : 0), 0);
+  const { start_ns, end_ns } = chosen;
+  const without = [...scene.memory_without_checkpoints].filter(
+    ({ time_ns }) => start_ns < time_ns && time_ns <= end_ns,
+  );
+  return {
+    ...summary,
+    storages: own.length,
+    peak_nbytes: peakIn(scene, chosen).nbytes,
+    saved_nbytes: sum(({ recomputed }) => !recomputed),
+    recomputed_nbytes: sum(({ recomputed }) => recomputed),
+    released_nbytes: sum((each) => !isHeldAt(each, end_ns)),
+    held_nbytes: sum((each) => isHeldAt(each, end_ns)),
+    offloaded_nbytes: 0, // not known of a step
+    without_checkpoints_nbytes: summary.without_checkpoints_nbytes && highest(without),
+  };
+}
+
+/** @param {{nbytes: number}[]} points */
+const highest = (points) => points.reduce((most, { nbytes }) => Math.max(most, nbytes), 0);
 
 /**
  * Return the sums of a recording as texts, those that are zero left out.

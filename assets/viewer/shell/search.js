@@ -106,7 +106,7 @@ export class Search {
     const { sceneIndex } = store;
     const text = this.input.value.trim();
     this.note = "";
-    this.answer = answerQuestion(sceneIndex, text);
+    this.answer = answerQuestion(sceneIndex, text, store.step);
     this.card.replaceChildren();
     if (this.answer) return this.#showAnswer(text, this.answer);
     if (text[0] === ">") return this.#list(text.slice(1));

@@ -9,6 +9,8 @@ import { allRegions, sentenceOfPeaks, sentenceOfRegions } from "./cost_and_gain_
 import { describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
 import { sentenceOfRegion } from "../compare/sentences_on_difference.js";
 import { makeHeldPicture } from "./bytes_held_with_and_without_checkpoints.js";
+import { inStep } from "../../scene/step_of_time_or_node.js";
+import { summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { sideBySide } from "./source_lines_side_by_side.js";
 
 /** @typedef {import("../../types.js").SceneDiffRow} DiffRow */
@@ -26,6 +28,8 @@ export class Checkpoint {
   constructor(store, palette) {
     this.store = store;
     this.held = makeHeldPicture(store, palette);
+    /** @type {Region[]} of the step that is shown */
+    this.regions = [];
     /** @type {HTMLElement[]} rows that differ */
     this.differences = [];
     /** Index of the difference that `next` went to last. */
@@ -45,24 +49,25 @@ export class Checkpoint {
     this.element = h("div", "agv-split agv-split-three", this.side, this.main, this.diffs);
     onArrows(this.list, (step) => {
       const next = store.region + step;
-      if (store.scene.regions[next]) store.set("region", next);
+      if (this.regions[next - this.regions[0]?.index]) store.set("region", next);
     });
-    store.subscribe(["region"], () => this.#fill());
+    store.subscribe(["region", "step"], () => this.#fill());
     this.#fill();
   }
 
   #fill() {
-    const { scene, region } = this.store;
+    const { scene, region, step } = this.store;
+    this.regions = scene.regions.filter((each) => inStep(step, () => each.step));
     /** @type {Map<string, Region[]>} */
     const calls = new Map();
-    for (const each of scene.regions) {
+    for (const each of this.regions) {
       calls.set(labelOf(each), [...(calls.get(labelOf(each)) ?? []), each]);
     }
     this.list.replaceChildren(
-      ...scene.regions.map((each) => this.#entry(each, calls.get(labelOf(each)) ?? [])),
+      ...this.regions.map((each) => this.#entry(each, calls.get(labelOf(each)) ?? [])),
     );
-    this.side.hidden = !scene.regions.length;
-    const chosen = scene.regions[region];
+    this.side.hidden = !this.regions.length;
+    const chosen = this.regions.find(({ index }) => index === region);
     this.current = -1;
     this.differences = [];
     this.diffs.hidden = !chosen;
@@ -75,9 +80,9 @@ export class Checkpoint {
     const changes = scene.changes.filter((change) => change.region === region);
     const sources = sideBySide(this.store, rows, changes);
     const banner = regionFinding(this.store, chosen, !sources);
-    const all = allRegions(this.store);
-    const whole = banner ? "" : sentenceOfRegions([...scene.regions]);
-    const peaks = whole && sentenceOfPeaks(scene.summary);
+    const all = allRegions(this.store, this.regions);
+    const whole = banner ? "" : sentenceOfRegions(this.regions);
+    const peaks = whole && sentenceOfPeaks(summaryOf(scene, step));
     const top = whole ? h("p", "agv-difference", peaks || whole) : null;
     const style = whole ? "agv-difference-more" : "agv-difference";
     const sentence = rows.length ? h("p", style, sentenceOfRegion(rows)) : null;
@@ -103,7 +108,7 @@ export class Checkpoint {
 
   /** @returns {HTMLElement} what the step holds, which the recomputed bytes do not add up to */
   #peak() {
-    const { summary } = this.store.scene;
+    const summary = summaryOf(this.store.scene, this.store.step);
     const held = formatBytes(summary.peak_nbytes + summary.older_nbytes);
     return h(
       "p",

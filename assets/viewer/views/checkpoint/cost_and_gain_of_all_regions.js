@@ -19,10 +19,10 @@ import {
  * Return a table of the bytes that each region frees and of its time.
  *
  * @param {Store} store
+ * @param {Region[]} regions
  * @returns {HTMLElement | null} null for one region, and if none was recomputed
  */
-export function allRegions(store) {
-  const regions = [...store.scene.regions];
+export function allRegions(store, regions) {
   if (regions.length < 2 || !regions.some(({ recomputes }) => recomputes)) return null;
   const groups = byModule(regions);
   const isRepeated = groups.some(({ members }) => members.length > 1);

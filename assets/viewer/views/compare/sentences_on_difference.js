@@ -1,7 +1,7 @@
 // @ts-check
 /** Sentences on what differs between two recordings, two steps, or a forward and its recomputation. */
 
-import { isMeasured } from "../../scene/graph_colorings.js";
+import { isBeyondSpread, isMeasured } from "../../scene/graph_colorings.js";
 import { formatBytes, formatDuration, plural } from "../../scene/format_numbers_and_names.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
 
@@ -35,9 +35,9 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
   const [again, later] = total?.recomputed ?? [0, 0];
   const checkpoints =
     !again && later
-      ? `backward recomputes ${formatBytes(later)}`
+      ? `backward recomputes ${perStep(later, rows, 1)}`
       : again && !later
-        ? `backward recomputes nothing instead of ${formatBytes(again)}`
+        ? `backward recomputes nothing instead of ${perStep(again, rows, 0)}`
         : "";
   const result = [peaks(total), checkpoints, stepTimes(rows)].filter(Boolean).join("; ");
   return [`${capital(result)}.`, ops];
@@ -47,12 +47,24 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /**
+ * @param {number} nbytes of the recording
  * @param {Row[]} rows
- * @returns {string} "67 ms → 80 ms per step", "" if too few steps were recorded
+ * @param {number} side
+ * @returns {string} "85 MB per step", the mean if there are several
+ */
+function perStep(nbytes, rows, side) {
+  const count = rows.find(({ kind }) => kind === "phase")?.steps[side] ?? 1;
+  return formatBytes(nbytes / count) + (count > 1 ? " per step" : "");
+}
+
+/**
+ * @param {Row[]} rows
+ * @returns {string} "67 ms → 80 ms per step", "" if too few steps were recorded or if the times
+ *   differ by no more than those of the steps of one recording
  */
 function stepTimes(rows) {
   const phases = rows.filter(({ kind, label }) => kind === "phase" && label !== "recomputation");
-  if (!isMeasured(phases)) return "";
+  if (!isMeasured(phases) || !isBeyondSpread(phases)) return "";
   const sums = [0, 1].map((side) =>
     phases.reduce((sum, { time_ns, steps }) => sum + time_ns[side] / steps[side], 0),
   );

@@ -167,5 +167,7 @@ function newRow(kind, module, merged, depth, label) {
     norm_after: null,
     first_nodes: [-1, -1],
     steps: [],
+    least_ns: none(),
+    most_ns: none(),
   };
 }

@@ -2,7 +2,7 @@
 /** Tables of a comparison: the totals, and the rows of modules and lines; of recordings or of steps. */
 
 import { choice, h } from "../../dom.js";
-import { isMeasured, timeBound } from "../../scene/graph_colorings.js";
+import { isBeyondSpread, isMeasured, timeBound } from "../../scene/graph_colorings.js";
 import {
   cutText,
   formatBytes,
@@ -151,9 +151,9 @@ export function totals(total, phases, titles, shared = 0) {
     /** @type {string} */ name,
     /** @type {number[]} */ [before, after],
     /** @type {(value: number) => string} */ format,
-    isTime = false,
+    isResult = true,
+    spread = "",
   ) => {
-    const isResult = !isTime || measured;
     const percent = before ? Math.round((100 * (after - before)) / before) : 0;
     const signs = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %` : "";
     const change = before === after ? "same" : signs || signed(before, after, format);
@@ -162,18 +162,18 @@ export function totals(total, phases, titles, shared = 0) {
     const label = name === "recomputation" ? "of it recomputation" : name;
     return h(
       "tr",
-      isTime ? "agv-phase-row" : "",
+      spread ? "agv-phase-row" : "",
       h("th", { text: label, title }),
       cell(before),
       cell(after),
-      h("td", "agv-right", isResult ? change : ""),
+      h("td", { class: "agv-right", text: isResult ? change : "", title: spread }),
     );
   };
   const counts = phases[0]?.steps ?? [1, 1];
   const counted =
     counts[0] === counts[1] ? plural(counts[0], "step") : `${counts.join(" and ")} steps`;
   const note = measured
-    ? `mean of ${counted}`
+    ? `mean of ${counted}; a change beyond the spread of the steps has a percentage`
     : `${counted}${counts[0] === counts[1] ? " each" : ""}: too few for a result`;
   return h(
     "table",
@@ -191,12 +191,15 @@ export function totals(total, phases, titles, shared = 0) {
         .map(([name, pair, format]) => row(name, pair, format)),
       phases.length > 0 &&
         h("tr", "agv-muted", h("td", { text: `time, ${note}`, attrs: { colspan: 4 } })),
-      ...phases.map(({ label, time_ns, steps }) =>
+      ...phases.map((phase) =>
         row(
-          label,
-          time_ns.map((ns, at) => ns / steps[at]),
+          phase.label,
+          phase.time_ns.map((ns, at) => ns / phase.steps[at]),
           formatDuration,
-          true,
+          measured && isBeyondSpread([phase]),
+          phase.least_ns
+            .map((ns, at) => `${formatDuration(ns)} – ${formatDuration(phase.most_ns[at])}`)
+            .join(" → "),
         ),
       ),
     ),

@@ -8,10 +8,9 @@ import { icon } from "../../canvas/draw_icon.js";
 import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
 import { largestKinds } from "../../scene/saved_kind_colors.js";
-import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
+import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
-import { peakIn } from "../../scene/storage_holds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { panel, table } from "../panels_and_tables.js";
 import { heldRows } from "./rows_held_at_peak.js";
@@ -46,6 +45,7 @@ export class Memory {
    */
   constructor(store, palette) {
     this.store = store;
+    this.summary = store.scene.summary;
     /** @type {Map<string, {kind: string, modules: string[]}>} what was chosen, by pattern */
     this.chosen = new Map();
     /** @type {Set<HeldRow>} */
@@ -100,13 +100,12 @@ export class Memory {
 
   /** @returns {number} bytes at the peak of the step that is shown, or of the recording */
   get #peak() {
-    const { scene, step } = this.store;
-    const { older_nbytes: older, peak_nbytes } = scene.summary;
-    const chosen = scene.steps[step];
-    return (chosen ? peakIn(scene, chosen).nbytes : peak_nbytes) + older;
+    const { older_nbytes, peak_nbytes } = this.summary;
+    return peak_nbytes + older_nbytes;
   }
 
   #build() {
+    this.summary = summaryOf(this.store.scene, this.store.step);
     this.rows = heldRows(this.store);
     this.open.clear();
     // The largest modules are opened while the table is short.
@@ -350,7 +349,7 @@ export class Memory {
    * @returns {string} what would free most of it
    */
   #remedy(peak) {
-    const { summary } = this.store.scene;
+    const { summary } = this;
     if (isStopped(this.store.scene)) return "then the step stopped";
     const held = summary.held_nbytes + summary.older_nbytes;
     if (held > MUCH * peak && summary.backwards && !summary.error_type) {
@@ -368,8 +367,8 @@ export class Memory {
     if (again) {
       const rest = best && best.freed > MUCH * peak ? `; ${best.name} could free more` : "";
       const { length } = this.store.scene.steps;
-      const steps = length > 1 ? ` in ${plural(length, "step")}` : "";
-      return `checkpoints recompute ${formatBytes(again)} in all${steps}${rest}`;
+      const steps = length > 1 && this.store.step < 0 ? ` in all in ${plural(length, "step")}` : "";
+      return `checkpoints recompute ${formatBytes(again)}${steps}${rest}`;
     }
     if (this.store.scene.compiled_regions.length && !best) return "the compiler chose what is kept";
     if (!best) return "checkpointing a module would free nothing";

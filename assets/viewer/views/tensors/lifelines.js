@@ -17,6 +17,7 @@ import {
   paintEventMarker,
 } from "./event_markers_and_texts.js";
 import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
+import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { isHeldAt } from "../../scene/storage_holds.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
 import { moduleRange } from "./storage_rows.js";
@@ -337,27 +338,7 @@ export class Lifelines {
       for (const gap of [7, 3]) ctx.fillRect(this.#x(end) - gap, middle - 3.5, 2, 7);
     }
     const isAlone = storages.length === 1;
-    // What another saved tensor still holds is not released. Of a row of several storages, the
-    // first save and the last release of each time in which any of them is held are marked.
-    const holders = (/** @type {number} */ time) =>
-      storages.filter((each) => isHeldAt(each, time)).length;
-    let before = 0;
-    const starts = new Set(changes.flatMap(([time, by]) => ((before += by) === by ? [time] : [])));
-    // One storage that many nodes save and use, as in a loop, is marked like several.
-    const isPlain = isAlone && all.length < MANY_EVENTS;
-    // A block is recomputed while the one before it is still held.
-    const blocks = new Set();
-    const events = all.filter(({ storage: at, kind, ok, time_ns: time }) => {
-      // A write before the save made the values that are saved; of several, harmless ones are many.
-      if (kind === "written" && ok) return isAlone && isHeldAt(scene.storages[at], time);
-      if (kind === "written" || kind === "cloned" || !ok) return true;
-      if (kind === "released") return !holders(time);
-      if (kind === "unpacked") return isPlain || isAlone || holders(time) === 1;
-      const { module } = scene.storages[at];
-      const isFirst = kind === "recomputed" && !blocks.has(module);
-      if (isFirst) blocks.add(module);
-      return starts.delete(time) || isPlain || isFirst;
-    });
+    const events = markedEvents(scene, storages, all, changes);
     if (this.element.clientWidth < NARROW && !broken) events.splice(0, events.length - 1);
     if (changes.length && changes[0][0] < this.window.view[0]) {
       write(pen, "‹", this.#left() + 2, middle, { size: 14, weight: 600, color: palette.text });
@@ -475,4 +456,37 @@ export class Lifelines {
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
     else if (top > this.scroller.scrollTop + room) this.scroller.scrollTop = top - room;
   }
+}
+
+/**
+ * Return the events of a row that are marked.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @param {Row["storages"]} storages of the row
+ * @param {import("../../types.js").SceneStorageEvent[]} all their events by time
+ * @param {[time: number, nbytes: number][]} changes of the bytes that they hold, by time
+ */
+export function markedEvents(scene, storages, all, changes) {
+  const isAlone = storages.length === 1;
+  // What another saved tensor still holds is not released. Of a row of several storages, the
+  // first save and the last release of each time in which any of them is held are marked.
+  const holders = (/** @type {number} */ time) =>
+    storages.filter((each) => isHeldAt(each, time)).length;
+  let before = 0;
+  const starts = new Set(changes.flatMap(([time, by]) => ((before += by) === by ? [time] : [])));
+  // One storage that many nodes save and use, as in a loop, is marked like several.
+  const isPlain = isAlone && all.length < MANY_EVENTS;
+  // A block is recomputed while the one before it is still held, in each step.
+  const blocks = new Set();
+  return all.filter(({ storage: at, kind, ok, time_ns: time }) => {
+    // A write before the save made the values that are saved; of several, harmless ones are many.
+    if (kind === "written" && ok) return isAlone && isHeldAt(scene.storages[at], time);
+    if (kind === "written" || kind === "cloned" || !ok) return true;
+    if (kind === "released") return !holders(time);
+    if (kind === "unpacked") return isPlain || isAlone || holders(time) === 1;
+    const block = `${stepAt(scene, time)} ${scene.storages[at].module}`;
+    const isFirst = kind === "recomputed" && !blocks.has(block);
+    if (isFirst) blocks.add(block);
+    return starts.delete(time) || isPlain || isFirst;
+  });
 }

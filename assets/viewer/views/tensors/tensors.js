@@ -11,7 +11,7 @@ import {
   plural,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
-import { savedSums } from "../../scene/sum_and_describe_saved_bytes.js";
+import { savedSums, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { splitter } from "../../shell/panel_splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { Lifelines } from "./lifelines.js";
@@ -51,8 +51,8 @@ export class Tensors {
       this.element = h("div", {}, h("p", "agv-empty-text", text));
       return;
     }
-    const totals = [plural(summary.storages, "storage"), ...savedSums(summary)];
     this.title = h("h3");
+    this.totals = h("span", "agv-muted agv-clamp agv-end");
     this.rows.listeners.push(() => this.#name());
     this.#name();
     const fold = (/** @type {string} */ name) => this.rows.change({ folded: name === "fold ×n" });
@@ -86,11 +86,7 @@ export class Tensors {
           "div",
           "agv-view-head agv-tensors-title",
           this.title,
-          h("span", {
-            class: "agv-muted agv-clamp agv-end",
-            text: totals.filter((text) => !text.endsWith(" released")).join(" · "),
-            title: totals.join(" · "),
-          }),
+          this.totals,
           h("span", "agv-muted", this.cut),
         ),
         h(
@@ -109,11 +105,15 @@ export class Tensors {
     );
   }
 
-  /** Write which tensor was written after its save, or which fill most of the memory. */
+  /** Write which tensor was written after its save, or which fill most of the memory; the sums. */
   #name() {
-    if (!this.title) return;
+    if (!this.title || !this.totals) return;
     const { rows, peak } = this.rows;
     this.title.textContent = this.#harm() || fillers(rows, peak?.nbytes ?? 0);
+    const summary = summaryOf(this.store.scene, this.store.step);
+    const totals = [plural(summary.storages, "storage"), ...savedSums(summary)];
+    this.totals.title = totals.join(" · ");
+    this.totals.textContent = totals.filter((text) => !text.endsWith(" released")).join(" · ");
   }
 
   /** @returns {string} what was written after it was saved, "" if backward read all as saved */

@@ -36,7 +36,7 @@ export class Timeline {
   constructor(store, palette) {
     this.store = store;
     this.palette = palette;
-    this.tracks = timelineTracks(store.sceneIndex);
+    this.tracks = timelineTracks(store.sceneIndex, store.step);
     this.window = new TimeWindow(
       store,
       () => this.#plot(),
@@ -71,6 +71,7 @@ export class Timeline {
     );
     const follow = () => {
       const step = store.scene.steps[store.step];
+      this.tracks = timelineTracks(store.sceneIndex, store.step);
       this.profileRange(step ? [step.start_ns, step.end_ns] : null, step && store.step);
     };
     store.subscribe(["step"], follow);

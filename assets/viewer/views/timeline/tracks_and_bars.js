@@ -2,6 +2,7 @@
 /** The tracks of the timeline, and the bars in the rows of each. */
 
 import { blockPrefix, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import { inStep, stepAt } from "../../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../../types.js").SceneSpan} SceneSpan */
 
@@ -49,10 +50,14 @@ export const ROW_MEANINGS = [
 
 /**
  * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
+ * @param {number} [step] index of the step that the notes count, -1 for all
  * @returns {Track[]} without empty tracks
  */
-export function timelineTracks(sceneIndex) {
-  const { spans, regions } = sceneIndex.scene;
+export function timelineTracks(sceneIndex, step = -1) {
+  const { scene } = sceneIndex;
+  const { spans, regions } = scene;
+  const counted = (/** @type {SceneSpan[]} */ some) =>
+    some.filter(({ start_ns }) => inStep(step, () => stepAt(scene, start_ns)));
   const ofKind = (/** @type {string} */ kind) => spans.filter((span) => span.kind === kind);
   const recomputations = ofKind("recompute");
   const inRecomputation = isInside(recomputations);
@@ -65,8 +70,10 @@ export function timelineTracks(sceneIndex) {
   const inNested = isInside(inner);
   const nested = nodes.filter((span) => span.ref >= 0 && inNested(span));
   const below = inner.reduce((most, span) => Math.max(most, span.depth), 0) - 1;
-  const recomputed = new Set(recomputations.map((span) => span.ref)).size;
-  const { steps } = sceneIndex.scene;
+  const recomputed = new Set(counted(recomputations).map((span) => span.ref)).size;
+  const checkpointed = regions.filter((region) => inStep(step, () => region.step)).length;
+  const calls = counted(outer).length;
+  const { steps } = scene;
   // An optimizer and a recomputation set the modes that they need.
   const inOptimizer = isInside(ofKind("optimizer"));
   const optimizers = ofKind("optimizer");
@@ -77,11 +84,12 @@ export function timelineTracks(sceneIndex) {
       !optimizers.some((span) => mode.start_ns <= span.start_ns && span.end_ns <= mode.end_ns),
   );
   const random = ofKind("random");
+  const draws = counted(random).length;
   const tracks = [
     makeTrack("steps", "", steps.length > 1 ? [...steps].map(stepBar) : []),
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
     makeTrack("compile", "", ofKind("compile").map(nestedBar)),
-    makeTrack("backward", outer.length > 1 ? `${outer.length} calls` : "", [
+    makeTrack("backward", calls > 1 ? `${calls} calls` : "", [
       ...outer.map(makeBar),
       ...blockBars(
         sceneIndex,
@@ -95,20 +103,24 @@ export function timelineTracks(sceneIndex) {
     ]),
     makeTrack(
       "recompute",
-      recomputed ? `${recomputed} of ${regions.length}` : "",
+      recomputed ? `${recomputed} of ${checkpointed}` : "",
       recomputations.map(nestedBar),
     ),
     makeTrack("optimizer", "", ofKind("optimizer").map(makeBar)),
-    makeTrack("hooks", plural(ofKind("hook").length, "run"), ofKind("hook").map(nestedBar)),
+    makeTrack(
+      "hooks",
+      plural(counted(ofKind("hook")).length, "run"),
+      ofKind("hook").map(nestedBar),
+    ),
     makeTrack(modeName(modes), "", modes.map(nestedBar)),
     makeTrack(
       "gradients",
-      `${accumulate.length} added`,
+      `${counted(accumulate).length} added`,
       accumulate.map((span) => ({ ...makeBar(span), kind: "accumulate" })),
     ),
     makeTrack(
       "marks",
-      random.length ? plural(random.length, "random draw") : "",
+      draws ? plural(draws, "random draw") : "",
       [...random, ...ofKind("buffer"), ...ofKind("toggle")].map(makeBar),
     ),
     ...laneTracks(ofKind("device")),

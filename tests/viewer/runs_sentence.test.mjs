@@ -1,0 +1,42 @@
+// The sentence on two recordings: times beyond their spread only, and bytes of one step.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { sentencesOfRuns } from "../../assets/viewer/views/compare/sentences_on_difference.js";
+
+const MB = 1_000_000;
+
+function sentence(least, most, recomputed = [0, 255 * MB]) {
+  const steps = [3, 3];
+  const time_ns = least.map((ns, at) => (3 * (ns + most[at])) / 2);
+  const phase = { kind: "phase", label: "forward", steps, time_ns };
+  return sentencesOfRuns({
+    compared_texts: [],
+    comparison_rows: [
+      { kind: "total", at_peak: [91 * MB, 17 * MB], recomputed },
+      { ...phase, least_ns: least, most_ns: most },
+    ],
+  })[0];
+}
+
+test("times inside their spread are no result", () => {
+  assert.equal(
+    sentence([50e6, 40e6], [90e6, 60e6]),
+    "91 MB → 17 MB held at the peak; backward recomputes 85 MB per step.",
+  );
+});
+
+test("a first step that is slow makes no result", () => {
+  assert.doesNotMatch(sentence([131e6, 50e6], [385e6, 125e6]), / ms /);
+});
+
+test("times beyond their spread are a result", () => {
+  assert.match(
+    sentence([50e6, 80e6], [60e6, 90e6]),
+    /; 55.* ms → 85.* ms per step\.$/,
+  );
+  assert.match(
+    sentence([80e6, 50e6], [90e6, 60e6], [255 * MB, 0]),
+    /recomputes nothing instead of 85 MB per step; 85.* ms → 55/,
+  );
+});
