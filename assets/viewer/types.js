@@ -305,6 +305,7 @@
  * @property {number[]} steps indices into cause_steps: the symptom, …, the cause, alternatives
  * @property {number} alternatives number of alternatives among the steps
  * @property {string} to_record what to record to find out more, "" if nothing is missing
+ * @property {string} fix of the line at the last step that is no alternative
  */
 
 /**

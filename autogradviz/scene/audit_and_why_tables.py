@@ -275,6 +275,7 @@ class _Steps:
             ),
             alternatives=len(found.alternatives),
             to_record=found.to_record,
+            fix=found.fix,
         )
 
     def story(self, finding: int, stations: Sequence[Station]) -> SceneStory:

@@ -334,6 +334,7 @@ class SceneAnswer:
     steps: tuple[int, ...]  # indices into cause_steps: the symptom, …, the cause, alternatives
     alternatives: int  # number of alternatives among the steps
     to_record: str  # what to record to find out more, "" if nothing is missing
+    fix: str = ""  # of the line at the last step that is no alternative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

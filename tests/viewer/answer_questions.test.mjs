@@ -155,6 +155,30 @@ test("a parameter without a gradient is explained by the recorded answer", () =>
   }
 });
 
+test("the line of an answer is not said to do what another step says", () => {
+  const step = (text, lineno) => ({
+    ...TABLES.cause_steps[0],
+    text,
+    filename: "train.py",
+    lineno,
+  });
+  const answered = makeIndex({
+    ...TABLES,
+    answers: [{ ...TABLES.answers[0], steps: [0, 1, 2], fix: "g = g * scale" }],
+    cause_steps: [
+      step("aux.weight got no gradient", 12),
+      step("it is first read here", 8),
+      step("g was written before backward needed it", 11),
+    ],
+  });
+  const answer = answerQuestion(answered, "why is aux.weight None");
+  assert.equal(
+    answer.sentence,
+    "aux.weight got no gradient; g was written before backward needed it.",
+  );
+  assert.deepEqual([answer.lineno, answer.fix], [11, "g = g * scale"]);
+});
+
 test("the norm of a gradient is part of the answer", () => {
   const { sentence } = answerQuestion(sceneIndex, "why no gradient: head");
   assert.equal(sentence, "head.weight got a gradient, norm 0.250.");

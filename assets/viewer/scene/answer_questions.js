@@ -146,11 +146,11 @@ function whyNoGradient(sceneIndex, subject) {
   const answer = scene.answers.find((each) => each.subject === `parameter ${name}`);
   const steps = (answer?.steps ?? []).map((at) => scene.cause_steps[at]);
   const proven = steps.slice(0, steps.length - (answer?.alternatives ?? 0));
-  const finding = scene.findings.find(
-    ({ explanation, title }) => explanation.includes(name) || title.includes(name),
-  );
-  const texts = proven.slice(0, 2).map(({ text }) => text);
   const cause = proven.findLast(({ lineno }) => lineno);
+  // The line is that of the cause: the text of another step would be read as what it does.
+  const texts = [...new Set([proven[0], cause ?? proven.at(-1)])].flatMap(
+    (step) => step?.text ?? [],
+  );
   const stopped = scene.nodes.find(({ state }) => state === "failed");
   if (stopped && grad === "none") texts.push(`backward stopped at ${stopped.name}`);
   const plain =
@@ -163,7 +163,7 @@ function whyNoGradient(sceneIndex, subject) {
     sentence: `${texts.length ? texts.join("; ") : plain}.`,
     bars: [],
     ...(cause ? { filename: cause.filename, lineno: cause.lineno, line: cause.line } : NO_LINE),
-    fix: finding?.fix ?? "",
+    fix: answer?.fix ?? "",
     link: { asks: name },
   };
 }
