@@ -10,7 +10,7 @@
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
-/** @typedef {"held" | "released" | "recomputed" | "broken" | "stale"} SavedTensorState */
+/** @typedef {"held" | "released" | "freed" | "recomputed" | "broken" | "stale"} SavedTensorState */
 
 /** @typedef {"ok" | "none" | "unknown" | "zero" | "nan"} GradState */
 

@@ -706,7 +706,7 @@ class _Answers:
 
 
 def _runs(node: Node) -> str:
-    """Return how often a node ran, and whether its last run ended."""
+    """Return the number of runs of a node, and whether the last one ended."""
     if node.state == "failed":
         return f"ran {plural(node.runs + 1, 'time')} and failed"
     if node.runs:

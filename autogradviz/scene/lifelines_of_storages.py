@@ -72,7 +72,7 @@ class _StorageBuilder:
         self._packed_by = {
             each.storage_id: each.node_id
             for each in analysis.saved_memory.storages
-            if each.recomputed and len(each.savers) == 1
+            if each.recomputed and len(each.savers) == 1 and not each.other_op
         }
         self._counted = {each.storage_id: each for each in analysis.saved_memory.storages}
         self._folded = folded

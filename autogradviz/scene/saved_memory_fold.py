@@ -211,12 +211,12 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
         creator = analysis.creators.get(storage.storage_id)
         made_by = display_op_name(creator.name) if creator else ""
         within = places.get((node_id, storage.storage_id))
-        use = node.name if node else "", first.slot or "", made_by
+        use = node.name if node and not storage.other_op else "", first.slot or "", made_by
         kind, label = kind_of_slot(*use, within)
         if first.is_argument:
             kind, label = "argument", "checkpoint argument"
         held_ns = storage.holds[0].start_ns
-        op = node.op if node is not None and node.op is not None else first.op
+        op = first.op if storage.other_op or node is None else node.op or first.op
         begun_ns = op.time_ns if op is not None else begun.get(node_id, held_ns)
         ends = [hold.end_ns for hold in storage.holds]
         strand = _Strand(

@@ -22,7 +22,7 @@ GroupKind: TypeAlias = Literal[
     "root", "module", "region", "repeat", "iteration", "page", "step", "graph", "compiled"
 ]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
-SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken", "stale"]
+SavedTensorState: TypeAlias = Literal["held", "released", "freed", "recomputed", "broken", "stale"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 StorageState: TypeAlias = Literal["held", "released", "broken", "stale"]

@@ -155,7 +155,7 @@ test("a parameter without a gradient is explained by the recorded answer", () =>
   }
 });
 
-test("the line of an answer is not said to do what another step says", () => {
+test("the line of an answer has the text of its own step", () => {
   const step = (text, lineno) => ({
     ...TABLES.cause_steps[0],
     text,
