@@ -309,6 +309,25 @@
  */
 
 /**
+ * A question on the recording that the search answers.
+ *
+ * @typedef {object} SceneQuestion
+ * @property {string} pattern regular expression for what is asked, in lower case
+ * @property {string} listed the question as it is proposed, "" if it is not
+ * @property {string} sentence
+ * @property {string[]} labels of the bars of the answer
+ * @property {string[]} amounts of each bar, "12 MB"
+ * @property {number[]} shares of each bar, in thousandths
+ * @property {string[]} kinds of saved tensors, which give colors; "" without one
+ * @property {string[]} asks questions on the tensors or parameters that may be meant
+ * @property {string} filename "" without a line
+ * @property {number} lineno
+ * @property {string} line
+ * @property {string} fix
+ * @property {string} view what shows it
+ */
+
+/**
  * The events of one finding, in the order they happened in.
  *
  * @typedef {object} SceneStory
@@ -799,6 +818,7 @@
  * @property {SceneCauseStep[]} cause_steps
  * @property {SceneAuditEntry[]} audit_entries
  * @property {SceneAnswer[]} answers
+ * @property {SceneQuestion[]} questions
  * @property {SceneStory[]} stories
  */
 

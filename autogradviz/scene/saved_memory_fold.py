@@ -638,7 +638,11 @@ def _unusual(analysis: Analysis, turn: _Turn) -> str:
     """Return sentences on what is written, not read, kept for others or copied elsewhere."""
     text = ""
     wrong = [each for each in turn.strands if each.state == "broken"]
-    kept = [each for each in turn.strands if each.state == "kept"]
+    kept = [
+        each
+        for each in turn.strands
+        if each.state == "kept" or (each.state == "broken" and not each.reads_ns)
+    ]
     away = sum(each.nbytes for each in turn.strands if each.elsewhere)
     failed = next((n for n in analysis.graph.nodes.values() if n.state == "failed"), None)
     if wrong:

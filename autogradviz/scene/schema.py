@@ -338,6 +338,25 @@ class SceneAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneQuestion:
+    """A question on the recording that the search answers."""
+
+    pattern: str  # regular expression for what is asked, in lower case
+    listed: str  # the question as it is proposed, "" if it is not
+    sentence: str
+    labels: tuple[str, ...]  # of the bars of the answer
+    amounts: tuple[str, ...]  # of each bar, "12 MB"
+    shares: tuple[int, ...]  # of each bar, in thousandths
+    kinds: tuple[str, ...]  # of saved tensors, which give colors; "" without one
+    asks: tuple[str, ...]  # questions on the tensors or parameters that may be meant
+    filename: str  # "" without a line
+    lineno: int
+    line: str
+    fix: str
+    view: str  # what shows it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneStory:
     """The events of one finding, in the order they happened in."""
 
@@ -841,4 +860,5 @@ class Scene:
     cause_steps: tuple[SceneCauseStep, ...] = ()
     audit_entries: tuple[SceneAuditEntry, ...] = ()
     answers: tuple[SceneAnswer, ...] = ()
+    questions: tuple[SceneQuestion, ...] = ()
     stories: tuple[SceneStory, ...] = ()
