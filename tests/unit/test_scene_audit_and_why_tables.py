@@ -125,6 +125,7 @@ def test_scene_of_a_picture_has_no_audit():
             cause_steps=(),
             audit_entries=(),
             answers=(),
+            questions=(),
         )
         == recorded._scene
     )

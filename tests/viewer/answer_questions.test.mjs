@@ -216,6 +216,18 @@ test("the slowest line has the time of its ops and of their gradients", () => {
   );
 });
 
+test("the slowest module has all its phases in one row", () => {
+  const node = { index: 0, module: "enc", name: "ExpBackward0", op: "exp" };
+  const timed = makeIndex({
+    ...TABLES,
+    nodes: [{ ...node, born_ns: 0, forward_ns: 1e6, runs_ns: [2e6, 4e6] }],
+  });
+  assert.match(
+    answerQuestion(timed, "slowest module").sentence,
+    /^enc takes 3 ms, 30 % of 10 ms: 1 ms itself, 2 ms in backward/,
+  );
+});
+
 test("compilation that takes more than each line is named first", () => {
   const compile = {
     kind: "compile",

@@ -268,7 +268,8 @@ function whatHolds(sceneIndex, subject) {
  */
 function slowest(sceneIndex, by) {
   const range = /** @type {[number, number]} */ ([0, sceneIndex.end]);
-  const rows = profileRange(sceneIndex, range, by === "module" ? by : "line", -1);
+  const found = profileRange(sceneIndex, range, by === "module" ? by : "line", -1);
+  const rows = by === "module" ? sumsByModule(found) : found;
   const line = rows.find(({ filename, modules }) => (by === "module" ? modules.size : filename));
   if (!line) return null;
   const { active, phases } = phaseTimes(sceneIndex, range, -1);
@@ -289,6 +290,25 @@ function slowest(sceneIndex, by) {
     fix: "",
     link: { view: "timeline" },
   };
+}
+
+/**
+ * @param {import("./range_profile.js").ProfileRow[]} rows one for each module and phase
+ * @returns {import("./range_profile.js").ProfileRow[]} one for each module, the longest first
+ */
+function sumsByModule(rows) {
+  /** @type {Map<string, import("./range_profile.js").ProfileRow>} */
+  const sums = new Map();
+  for (const row of rows) {
+    const [label = row.label] = row.modules;
+    const sum = sums.get(label) ?? { ...row, label, time: 0, parts: {} };
+    sum.time += row.time;
+    for (const [phase, ns] of Object.entries(row.parts)) {
+      sum.parts[phase] = (sum.parts[phase] ?? 0) + ns;
+    }
+    sums.set(label, sum);
+  }
+  return [...sums.values()].sort((a, b) => b.time - a.time);
 }
 
 /**
