@@ -136,3 +136,23 @@ def test_modules_of_a_plan_are_written_as_a_range():
     assert modules_text(plan("h.0.attn", "h.1.attn", "h.2.attn")) == "h.0-2.attn"
     assert modules_text(plan("enc")) == "enc"
     assert modules_text(plan("enc", "dec")) == "enc … ×2"
+
+
+def test_a_written_tensor_that_backward_did_not_reach_is_counted_with_those():
+    scene = scene_of(
+        m.tensor(1),
+        m.tensor(2),
+        m.op("exp", (1,), nr=0, node=10, at="t.py:2"),
+        m.saved(1, 1, nr=0, node=10, slot="result"),
+        m.op("exp", (2,), nr=1, node=11, at="t.py:3"),
+        m.saved(2, 2, nr=1, node=11, slot="result"),
+        m.node(10, "ExpBackward0", nr=0),
+        m.node(11, "ExpBackward0", nr=1, to=[10]),
+        m.op("add_", (1,), inputs=(1,), writes=(1,), at="t.py:4"),
+        m.bumped("aten.add_.Tensor", 1, version=0, at="t.py:4"),
+        m.backward(roots=(11,)),
+        m.started(11),
+        m.unpacked(2, node=11, failed=True),
+        m.backward_ended(failed=True),
+    )
+    assert "32 B in 1 storage is not reached." in scene.folds[0].sentence
