@@ -10,7 +10,7 @@
 
 /** @typedef {"node" | "group" | "bend" | "top" | "bottom"} CellKind */
 
-/** @typedef {"held" | "released" | "recomputed" | "broken" | "stale"} SavedTensorState */
+/** @typedef {"held" | "released" | "freed" | "recomputed" | "broken" | "stale"} SavedTensorState */
 
 /** @typedef {"ok" | "none" | "unknown" | "zero" | "nan"} GradState */
 
@@ -305,6 +305,26 @@
  * @property {number[]} steps indices into cause_steps: the symptom, …, the cause, alternatives
  * @property {number} alternatives number of alternatives among the steps
  * @property {string} to_record what to record to find out more, "" if nothing is missing
+ * @property {string} fix of the line at the last step that is no alternative
+ */
+
+/**
+ * A question on the recording that the search answers.
+ *
+ * @typedef {object} SceneQuestion
+ * @property {string} pattern regular expression for what is asked, in lower case
+ * @property {string} listed the question as it is proposed, "" if it is not
+ * @property {string} sentence
+ * @property {string[]} labels of the bars of the answer
+ * @property {string[]} amounts of each bar, "12 MB"
+ * @property {number[]} shares of each bar, in thousandths
+ * @property {string[]} kinds of saved tensors, which give colors; "" without one
+ * @property {string[]} asks questions on the tensors or parameters that may be meant
+ * @property {string} filename "" without a line
+ * @property {number} lineno
+ * @property {string} line
+ * @property {string} fix
+ * @property {string} view what shows it
  */
 
 /**
@@ -801,6 +821,7 @@
  * @property {SceneCauseStep[]} cause_steps
  * @property {SceneAuditEntry[]} audit_entries
  * @property {SceneAnswer[]} answers
+ * @property {SceneQuestion[]} questions
  * @property {SceneStory[]} stories
  */
 

@@ -176,8 +176,13 @@ def build_graph(log: Log, inputs: GraphInputs) -> Graph:
     for tensor in inputs.saved:
         saved_by[tensor.node_id].append(tensor)
     runs: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
+    durations: Counter[int] = Counter()
+    left_ns = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     for run in inputs.runs:
         runs[run.node_id].append((run.started_ns, run.finished_ns))
+        # An exception leaves a run and its backward at the same time.
+        end_ns = left_ns.get(run.backward_id) if run.finished_ns is None else run.finished_ns
+        durations[run.node_id] += 0 if end_ns is None else end_ns - run.started_ns
     finished = Counter(log.column(NodeFinished, "node_id"))
     failed = find_failed_nodes(log, inputs.runs, inputs.outermost_backwards)
     parameters = _leaf_parameters(log, inputs)
@@ -200,7 +205,7 @@ def build_graph(log: Log, inputs: GraphInputs) -> Graph:
             region_id=_region_id(op, saved),
             state=_state(node_id, finished, failed),
             runs=finished[node_id],
-            duration_ns=sum([end - start for start, end in ran if end is not None]),
+            duration_ns=durations[node_id],
             order=order[node_id],
             ran=ran,
         )

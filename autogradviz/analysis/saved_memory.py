@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.align_ops import place_replaced
 from autogradviz.analysis.formatting import format_bytes, plural, source_line
+from autogradviz.analysis.saved_tensors import fill_one_slot
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
 from autogradviz.compiled_graphs.read_graph_text import is_view_node
 from autogradviz.event_log.saved_tensor_lifetimes import Change, read_resizes, sum_bytes
@@ -155,9 +158,10 @@ def _hold(
 # So saved + recomputed = released + held, for the recording and for any part of it.
 #
 # Sums by module, node or line count a storage where it was saved first. A storage that only a
-# recomputation saved belongs to the node that packed it in the forward; an argument of a checkpoint
-# region belongs to the region's first node, and to the line that called checkpoint. What a compiled
-# region saved belongs to the line and the module of the first op whose gradient needs it.
+# recomputation saved belongs to the node that packed it in the forward, and to the line that saved
+# it if another op ran in the place of the forward's. An argument of a checkpoint region belongs to
+# the region's first node, and to the line that called checkpoint. What a compiled region saved
+# belongs to the line and the module of the first op whose gradient needs it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +220,7 @@ class CountedStorage:
     released: bool  # nothing keeps it alive at the end of the recording
     holds: tuple[Hold, ...]  # the intervals in which it is kept alive
     location: SourceLocation | None  # that line, with its text
+    other_op: bool  # a recomputation saved it, with another op than that of the node
 
 
 _make_storage = maker(CountedStorage)
@@ -245,8 +250,9 @@ class SavedMemory:
         self._graph = graph
         self._region_modules = {region.region_id: region.module for region in regions}
         self._first_in_region = _first_nodes(graph, regions)
-        self._packed_at: dict[tuple[int | None, int | None], int | None] = {
-            (each.region_id, each.position): each.node_id
+        self._regions = regions
+        self._packed_at: dict[tuple[int | None, int | None], SavedTensor] = {
+            (each.region_id, each.position): each
             for each in saved.values()
             if each.recompute_id is None and each.position is not None
         }
@@ -334,8 +340,16 @@ class SavedMemory:
             first = self._saved[intervals[0].saved_id]
             node_id = self._node_of(first)
             node = None if node_id is None else self._graph.nodes.get(node_id)
-            location = node.location if node else first.location
-            module = node.module if node else first.op.module if first.op else ""
+            by = first.op
+            other_op = (
+                first.recompute_id is not None
+                and by is not None
+                and node is not None
+                and node.op is not None
+                and node.op.name != by.name
+            )
+            location = first.location if other_op or node is None else node.location
+            module = by.module if by and (other_op or node is None) else node.module if node else ""
             within = None if node_id is None else self._compiled.get((node_id, storage_id))
             if within is not None:
                 location, module = within.location or location, within.module
@@ -358,6 +372,7 @@ class SavedMemory:
                 released=all(hold.end_ns is not None for hold in intervals),
                 holds=tuple(intervals),
                 location=location,
+                other_op=other_op,
             )
 
     def _node_of(self, saved: SavedTensor) -> int | None:
@@ -365,8 +380,23 @@ class SavedMemory:
         if saved.is_argument:
             return self._first_in_region.get(saved.region_id)
         if saved.node_id is None and saved.recompute_id is not None:
-            return self._packed_at.get((saved.region_id, saved.position))
+            original = self._packed_at.get((saved.region_id, saved.position))
+            # Of a forward without recorded ops, only the position is known.
+            if original is not None and (original.op is None or fill_one_slot(original, saved)):
+                return original.node_id
+            return None if saved.op is None else self._node_in_place.get(saved.op.seq)
         return saved.node_id
+
+    @cached_property
+    def _node_in_place(self) -> dict[int, int | None]:
+        """The node of the forward's op in whose place each recomputed op ran."""
+        return {
+            pair.recompute.seq: pair.forward.node_id
+            for region in self._regions
+            for run in region.recomputations
+            for pair in place_replaced(run.pairs)
+            if pair.recompute is not None and pair.forward is not None
+        }
 
 
 def _contains(hold: Hold, seq: int) -> bool:

@@ -105,18 +105,20 @@ def _complete_recomputed(
             original = forward.get((tensor.region_id, tensor.position))
             saved[saved_id] = replace(
                 tensor,
-                slot=tensor.slot or _slot_of(original, tensor),
+                slot=tensor.slot
+                or (original.slot if original and fill_one_slot(original, tensor) else None),
                 released_seq=tensor.released_seq or _released_seq(original, tensor, ended),
             )
     return saved
 
 
-def _slot_of(original: SavedTensor | None, tensor: SavedTensor) -> str | None:
-    if original is None or original.op is None:
-        return None
+def fill_one_slot(original: SavedTensor, tensor: SavedTensor) -> bool:
+    """Return whether two saves at one position of a region, forward and again, are of one slot."""
+    if original.op is None:
+        return False
     if tensor.op is None:  # the recomputation stopped while this op was packing its inputs
-        return original.slot if original.tensor.shape == tensor.tensor.shape else None
-    return original.slot if original.op.name == tensor.op.name else None
+        return original.tensor.shape == tensor.tensor.shape
+    return original.op.name == tensor.op.name
 
 
 def _released_seq(

@@ -38,7 +38,7 @@ from autogradviz.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from autogradviz.analysis import Analysis, Op
+    from autogradviz.analysis import Analysis, Node, Op
     from autogradviz.analysis.types import RaisedError, SourceLocation
     from autogradviz.diagnose.fact import Fact
 
@@ -645,8 +645,7 @@ class _Answers:
         node = analysis.graph.nodes[node_id]
         owner = graph.owner_name(graph.leaves[node_id]) if node_id in graph.leaves else ""
         label = f"{node.name} #{node_id}{f' of {owner}' if owner else ''}"
-        ran = f"ran {plural(node.runs, 'time')}" if node.runs else "did not run in any backward"
-        steps = [_step(f"{label} {ran}", None, ())]
+        steps = [_step(f"{label} {_runs(node)}", None, ())]
         if node.location is not None:
             made = f"{node.op.name} made it" if node.op is not None else "it was made here"
             steps.append(_step(made, node.location, (node.op.seq,) if node.op is not None else ()))
@@ -657,7 +656,7 @@ class _Answers:
             if node.location is not None and node.location in {f.culprit, f.victim, *f.others}
         ]
         # What ran is in its place; of what did not run, a cut may be the reason.
-        mechanisms = frozenset() if node.runs else _CUTTING
+        mechanisms = frozenset() if node.ran or node.runs else _CUTTING
         own = cut or [
             f for f in self._facts if f.mechanism in mechanisms and leaves & set(f.parameters)
         ]
@@ -704,6 +703,15 @@ class _Answers:
             to_record=missing,
             fix=facts[0].fix if facts and facts[0].slug else "",
         )
+
+
+def _runs(node: Node) -> str:
+    """Return the number of runs of a node, and whether the last one ended."""
+    if node.state == "failed":
+        return f"ran {plural(node.runs + 1, 'time')} and failed"
+    if node.runs:
+        return f"ran {plural(node.runs, 'time')}"
+    return "ran and did not end" if node.ran else "did not run in any backward"
 
 
 def _may_replace(fact: Fact, best: Fact, leaf: int) -> bool:

@@ -47,6 +47,7 @@ from autogradviz.scene.schema import (
     SceneCheckGroup,
     SceneStory,
 )
+from autogradviz.scene.search_questions import build_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,6 +165,7 @@ def with_causes(
         cause_steps=tuple(steps.rows),
         audit_entries=entries,
         answers=answers,
+        questions=build_questions(scene),
     )
 
 
@@ -275,6 +277,7 @@ class _Steps:
             ),
             alternatives=len(found.alternatives),
             to_record=found.to_record,
+            fix=found.fix,
         )
 
     def story(self, finding: int, stations: Sequence[Station]) -> SceneStory:

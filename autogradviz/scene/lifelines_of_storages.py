@@ -72,7 +72,7 @@ class _StorageBuilder:
         self._packed_by = {
             each.storage_id: each.node_id
             for each in analysis.saved_memory.storages
-            if each.recomputed and len(each.savers) == 1
+            if each.recomputed and len(each.savers) == 1 and not each.other_op
         }
         self._counted = {each.storage_id: each for each in analysis.saved_memory.storages}
         self._folded = folded
@@ -115,7 +115,17 @@ class _StorageBuilder:
         creator = self._analysis.creators.get(history.storage_id)
         counted = self._counted.get(history.storage_id)
         holds = self._holds[history.storage_id]
-        saved_by = (*(s.node_id for s in shown), self._packed_by.get(history.storage_id))
+        counted_id = counted.holds[0].saved_id if counted else -1
+        is_wrong = {s.saved_id for s in wrong}
+
+        def order(use: SavedTensor) -> tuple[bool, bool, int]:
+            return use.saved_id not in is_wrong, use.saved_id != counted_id, use.saved_seq
+
+        uses = sorted(saved, key=order)
+        saved_by = (
+            *(s.node_id for s in sorted(shown, key=order)),
+            self._packed_by.get(history.storage_id),
+        )
         node_ids = [at for at in saved_by if at in self._folded.index_of]
         changed: list[int | None] = [s.changed_version for s in wrong if s.broken]
         if not wrong:
@@ -125,9 +135,7 @@ class _StorageBuilder:
             index=index,
             storage_id=history.storage_id,
             name=self._name(history.storage_id, creator, first),
-            slots=tuple(
-                dict.fromkeys(self._slot(s) for s in sorted(saved, key=lambda s: s not in wrong))
-            ),
+            slots=tuple(dict.fromkeys(map(self._slot, uses))),  # the first is of the line
             nbytes=counted.nbytes if counted else history.nbytes,
             shape=tensor_shape_text(self._analysis, first.tensor) if first else "",
             dtype=first.tensor.dtype if first else "",

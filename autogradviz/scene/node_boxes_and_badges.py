@@ -15,6 +15,7 @@ from autogradviz.analysis.formatting import (
     plural,
     source_line,
 )
+from autogradviz.analysis.saved_tensors import fill_one_slot
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
@@ -42,7 +43,7 @@ from autogradviz.scene.schema import SavedTensorBadge, SceneNode, SceneSavedKind
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.places_and_reasons_of_compiled_saves import SavedAt
@@ -411,6 +412,10 @@ class SavedTensorBadges:
         """Take the analysis, tensors kept on ctx by node id, and ids of wrong saved tensors."""
         self._blamed = blamed
         self._stale = analysis.stale
+        self._again: dict[tuple[int | None, int | None], list[SavedTensor]] = defaultdict(list)
+        for each in analysis.saved.values():
+            if each.recompute_id is not None:
+                self._again[each.region_id, each.position].append(each)
         self._analysis = analysis
         self._tensors = analysis.tensors
         self._kept_on_ctx = kept_on_ctx
@@ -473,7 +478,7 @@ class SavedTensorBadges:
             if saved.saved_id in self._blamed
             else "stale"
             if stale is not None
-            else _state(saved),
+            else _state(saved, self._again.get((saved.region_id, saved.position), ())),
             packed_by=saved.packed_by,
             storage_id=saved.tensor.storage_id,
             width=_width(label) if visible else 0.0,
@@ -493,9 +498,14 @@ def _width(label: tuple[str, str, str]) -> float:
     return width + text_width(versions, BADGE_FONT_SIZE, bold=True) + BADGE_PADDING
 
 
-def _state(saved: SavedTensor) -> SavedTensorState:
-    if saved.packed_by in {"checkpoint", "recompute"}:
+def _state(saved: SavedTensor, again: Collection[SavedTensor]) -> SavedTensorState:
+    """Return the state of a saved tensor, with what recomputations saved at its position."""
+    if saved.packed_by == "recompute":
         return "recomputed"
+    if saved.packed_by == "checkpoint":
+        read = any(not unpack.failed for unpack in saved.unpacks)
+        filled = any(fill_one_slot(saved, each) for each in again)
+        return "recomputed" if read or filled else "freed"
     return "held" if saved.released_seq is None else "released"
 
 

@@ -116,6 +116,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "cause_steps": schema.SceneCauseStep,
     "audit_entries": schema.SceneAuditEntry,
     "answers": schema.SceneAnswer,
+    "questions": schema.SceneQuestion,
     "stories": schema.SceneStory,
 }
 

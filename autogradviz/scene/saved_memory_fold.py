@@ -211,12 +211,12 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
         creator = analysis.creators.get(storage.storage_id)
         made_by = display_op_name(creator.name) if creator else ""
         within = places.get((node_id, storage.storage_id))
-        use = node.name if node else "", first.slot or "", made_by
+        use = node.name if node and not storage.other_op else "", first.slot or "", made_by
         kind, label = kind_of_slot(*use, within)
         if first.is_argument:
             kind, label = "argument", "checkpoint argument"
         held_ns = storage.holds[0].start_ns
-        op = node.op if node is not None and node.op is not None else first.op
+        op = first.op if storage.other_op or node is None else node.op or first.op
         begun_ns = op.time_ns if op is not None else begun.get(node_id, held_ns)
         ends = [hold.end_ns for hold in storage.holds]
         strand = _Strand(
@@ -638,7 +638,11 @@ def _unusual(analysis: Analysis, turn: _Turn) -> str:
     """Return sentences on what is written, not read, kept for others or copied elsewhere."""
     text = ""
     wrong = [each for each in turn.strands if each.state == "broken"]
-    kept = [each for each in turn.strands if each.state == "kept"]
+    kept = [
+        each
+        for each in turn.strands
+        if each.state == "kept" or (each.state == "broken" and not each.reads_ns)
+    ]
     away = sum(each.nbytes for each in turn.strands if each.elsewhere)
     failed = next((n for n in analysis.graph.nodes.values() if n.state == "failed"), None)
     if wrong:

@@ -22,7 +22,7 @@ GroupKind: TypeAlias = Literal[
     "root", "module", "region", "repeat", "iteration", "page", "step", "graph", "compiled"
 ]
 CellKind: TypeAlias = Literal["node", "group", "bend", "top", "bottom"]
-SavedTensorState: TypeAlias = Literal["held", "released", "recomputed", "broken", "stale"]
+SavedTensorState: TypeAlias = Literal["held", "released", "freed", "recomputed", "broken", "stale"]
 GradState: TypeAlias = Literal["ok", "none", "unknown", "zero", "nan"]
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 StorageState: TypeAlias = Literal["held", "released", "broken", "stale"]
@@ -334,6 +334,26 @@ class SceneAnswer:
     steps: tuple[int, ...]  # indices into cause_steps: the symptom, …, the cause, alternatives
     alternatives: int  # number of alternatives among the steps
     to_record: str  # what to record to find out more, "" if nothing is missing
+    fix: str = ""  # of the line at the last step that is no alternative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SceneQuestion:
+    """A question on the recording that the search answers."""
+
+    pattern: str  # regular expression for what is asked, in lower case
+    listed: str  # the question as it is proposed, "" if it is not
+    sentence: str
+    labels: tuple[str, ...]  # of the bars of the answer
+    amounts: tuple[str, ...]  # of each bar, "12 MB"
+    shares: tuple[int, ...]  # of each bar, in thousandths
+    kinds: tuple[str, ...]  # of saved tensors, which give colors; "" without one
+    asks: tuple[str, ...]  # questions on the tensors or parameters that may be meant
+    filename: str  # "" without a line
+    lineno: int
+    line: str
+    fix: str
+    view: str  # what shows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -843,4 +863,5 @@ class Scene:
     cause_steps: tuple[SceneCauseStep, ...] = ()
     audit_entries: tuple[SceneAuditEntry, ...] = ()
     answers: tuple[SceneAnswer, ...] = ()
+    questions: tuple[SceneQuestion, ...] = ()
     stories: tuple[SceneStory, ...] = ()

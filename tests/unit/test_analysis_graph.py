@@ -226,6 +226,8 @@ def test_unfinished_node_of_a_failed_backward_is_failed():
         backward_ended(failed=True),
     )
     assert states(graph) == {1: "not_run", 2: "failed", 3: "ran"}
+    # It ran until the exception left its backward.
+    assert [graph.nodes[i].duration_ns > 0 for i in (1, 2, 3)] == [False, True, True]
 
 
 def test_innermost_unfinished_node_of_nested_backwards_is_failed():

@@ -24,6 +24,7 @@ from make_log import (
     unpacked,
 )
 
+import autogradviz
 from autogradviz.analysis import Analysis
 from autogradviz.events import SavedStorageFreed, TensorMoved
 
@@ -229,3 +230,53 @@ def test_arguments_of_a_region_count_until_their_release():
 def test_storage_saved_again_after_its_release_counts_again():
     curve = Analysis(make_log(saved(1, 1), released(1), saved(2, 1), released(2))).memory
     assert curve.nbytes == (32, 0, 32, 0)
+
+
+def recomputed_otherwise():
+    """A region whose recomputation runs gelu at line 5 where forward ran sigmoid at line 3."""
+    one, two = {"region": 1}, {"region": 1, "recompute": 1}
+    return make_log(
+        tensor(1),
+        tensor(2),
+        tensor(3),
+        tensor(4),
+        backward(),
+        entered(1),
+        op("exp", (1,), nr=0, node=10, at="t.py:2", **one),
+        saved(1, 1, nr=0, by="checkpoint", position=0, **one),
+        op("sigmoid", (2,), nr=1, node=11, at="t.py:3", **one),
+        saved(2, 2, nr=1, by="checkpoint", position=1, **one),
+        exited(1),
+        node(10, "ExpBackward0", nr=0),
+        node(11, "SigmoidBackward0", nr=1, to=[10]),
+        slot(1, 10, "result"),
+        slot(2, 11, "result"),
+        started(11),
+        recompute(1, 1),
+        op("exp", (3,), nr=5, at="t.py:2", **two),
+        saved(3, 3, nr=5, by="recompute", position=0, **two),
+        op("gelu", (4,), nr=6, at="t.py:5", **two),
+        saved(4, 4, nr=6, by="recompute", position=1, **two),
+        recomputed(1),
+        backward_ended(failed=True),
+    )
+
+
+def test_what_another_op_recomputed_has_the_line_of_that_op():
+    storages = Analysis(recomputed_otherwise()).saved_memory.storages
+    assert [(each.lineno, each.node_id, each.other_op) for each in storages] == [
+        (2, 10, False),
+        (5, 11, True),
+    ]
+
+
+def test_no_view_says_that_a_node_got_what_another_op_recomputed():
+    scene = autogradviz.Trace(recomputed_otherwise())._viewer_scene
+    assert [(each.slots, each.lineno) for each in scene.storages] == [
+        (("ExpBackward0.result",), 2),
+        (("gelu",), 5),
+    ]
+    assert [(each.slot, each.state) for each in scene.saved_badges] == [
+        ("result", "recomputed"),
+        ("result", "freed"),
+    ]

@@ -95,3 +95,20 @@ def test_long_list_of_saved_tensors_is_cut_and_says_so():
     saved = Trace(log).saved_tensors()
     assert repr(saved).splitlines()[-1] == "3 more"
     assert saved._repr_html_().endswith("<p>3 more</p>")
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        ([m.started(1), m.backward_ended(failed=True)], "AddBackward0 #1 ran 1 time and failed"),
+        (
+            [m.ran(1), m.started(1), m.backward_ended(failed=True)],
+            "AddBackward0 #1 ran 2 times and failed",
+        ),
+        ([m.ran(1), m.backward_ended()], "AddBackward0 #1 ran 1 time"),
+        ([m.backward_ended()], "AddBackward0 #1 did not run in any backward"),
+    ],
+)
+def test_a_node_that_failed_has_run(runs, text):
+    log = m.make_log(m.node(1, "AddBackward0", nr=1), m.backward(), *runs)
+    assert Trace(log).why(1).steps[0].text == text

@@ -61,6 +61,7 @@ def test_stored_answers_equal_those_of_why():
         assert [row.text for row in rows] == [step.text for step in expected]
         assert answer.alternatives == len(explanation.alternatives)
         assert answer.question == explanation.question
+        assert answer.fix == explanation.fix
 
 
 def test_equal_steps_are_stored_once():
@@ -124,6 +125,7 @@ def test_scene_of_a_picture_has_no_audit():
             cause_steps=(),
             audit_entries=(),
             answers=(),
+            questions=(),
         )
         == recorded._scene
     )

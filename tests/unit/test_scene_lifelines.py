@@ -160,3 +160,18 @@ def test_place_of_a_storage_is_the_one_that_is_counted():
     [counted] = scene.counted_storages
     [storage] = scene.storages
     assert (storage.filename, storage.lineno) == (counted.filename, counted.lineno) == ("net.py", 3)
+
+
+def test_slot_node_and_place_of_a_storage_are_those_of_one_use():
+    # The recorder numbers saves in another order than the ops ran in.
+    scene = scene_of(
+        m.op("exp", (2,), inputs=(1,), nr=0, at="net.py:3"),
+        m.node(1, "ExpBackward0", nr=0),
+        m.op("sin", (3,), inputs=(1,), nr=1, at="net.py:4"),
+        m.node(2, "SinBackward0", nr=1, to=[1]),
+        m.saved(1, 1, node=2, slot="self", nr=1),
+        m.saved(2, 1, node=1, slot="self", nr=0),
+    )
+    [storage] = scene.storages
+    assert (storage.slots[0], storage.lineno) == ("ExpBackward0.self", 3)
+    assert scene.nodes[storage.node].name == "ExpBackward0"

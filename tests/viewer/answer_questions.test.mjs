@@ -105,6 +105,7 @@ const TABLES = {
     },
   ],
   counted_storages: [],
+  questions: [],
   regions: [],
   budget_plans: [],
   folds: [],
@@ -147,12 +148,35 @@ test("a parameter without a gradient is explained by the recorded answer", () =>
     "why no gradient: aux",
     "why aux.weight",
     "Why is there no grad for aux.weight?",
-    "why no gradient",
   ]) {
     const answer = answerQuestion(sceneIndex, text);
     assert.equal(answer.sentence, "no recorded op reads aux.weight.");
     assert.deepEqual(answer.link, { asks: "aux.weight" });
   }
+});
+
+test("the line of an answer has the text of its own step", () => {
+  const step = (text, lineno) => ({
+    ...TABLES.cause_steps[0],
+    text,
+    filename: "train.py",
+    lineno,
+  });
+  const answered = makeIndex({
+    ...TABLES,
+    answers: [{ ...TABLES.answers[0], steps: [0, 1, 2], fix: "g = g * scale" }],
+    cause_steps: [
+      step("aux.weight got no gradient", 12),
+      step("it is first read here", 8),
+      step("g was written before backward needed it", 11),
+    ],
+  });
+  const answer = answerQuestion(answered, "why is aux.weight None");
+  assert.equal(
+    answer.sentence,
+    "aux.weight got no gradient; g was written before backward needed it.",
+  );
+  assert.deepEqual([answer.lineno, answer.fix], [11, "g = g * scale"]);
 });
 
 test("the norm of a gradient is part of the answer", () => {
@@ -192,6 +216,18 @@ test("the slowest line has the time of its ops and of their gradients", () => {
   );
 });
 
+test("the slowest module has all its phases in one row", () => {
+  const node = { index: 0, module: "enc", name: "ExpBackward0", op: "exp" };
+  const timed = makeIndex({
+    ...TABLES,
+    nodes: [{ ...node, born_ns: 0, forward_ns: 1e6, runs_ns: [2e6, 4e6] }],
+  });
+  assert.match(
+    answerQuestion(timed, "slowest module").sentence,
+    /^enc takes 3 ms, 30 % of 10 ms: 1 ms itself, 2 ms in backward/,
+  );
+});
+
 test("compilation that takes more than each line is named first", () => {
   const compile = {
     kind: "compile",
@@ -218,41 +254,8 @@ test("words that are no question have no answer, and examples have one", () => {
   for (const text of ["relu", "op:mul saved>1MB", "who wrote nothing", ""]) {
     assert.equal(answerQuestion(sceneIndex, text), null);
   }
-  const examples = exampleQuestions(sceneIndex);
-  assert.deepEqual(examples, [
-    "which line broke it",
-    "why no gradient: aux.weight",
-    "who wrote g",
-    "slowest line",
-  ]);
 });
 
-const REGION = {
-  parent: -1,
-  module: "h.0",
-  function: "forward",
-  recomputes: 1,
-  freed_nbytes: 3_000_000,
-  held_nbytes: 8_000,
-  recompute_ns: 2_000_000,
-};
-const FOLD = {
-  drawn: 1,
-  peak_nbytes: 9_000_000,
-  sentence: "GELU.",
-  kinds: ["activation"],
-  kind_nbytes: [1],
-};
-const PLAN = {
-  peak_nbytes: 6_000_000,
-  recomputed_nbytes: 3_000_000,
-  added_ns: 2_000_000,
-  modules: ["h.0"],
-  filename: "train.py",
-  lineno: 7,
-  before: "x = block(x)",
-  after: "x = checkpoint(block, x)",
-};
 const summary = { backwards: 1, peak_nbytes: 9_000_000, older_nbytes: 0 };
 const small = (tables) =>
   makeIndex({
@@ -269,76 +272,81 @@ const small = (tables) =>
     saved_kinds: [],
     regions: [],
     budget_plans: [],
-    folds: [FOLD],
+    folds: [],
+    questions: [],
     ...tables,
     summary: { ...summary, ...tables.summary },
   });
 
-test("the line that broke the step is that of the first finding", () => {
-  const { sentence, lineno, fix } = answerQuestion(
-    sceneIndex,
-    "Which line broke it?",
-  );
-  assert.deepEqual(
-    [sentence, lineno, fix],
-    ["g was written.", 11, "g = g * scale"],
-  );
-  assert.equal(
-    answerQuestion(small({}), "which line broke it").sentence,
-    "No problems found.",
-  );
-  assert.equal(
-    answerQuestion(
-      small({ summary: { error_type: "ValueError" } }),
-      "what went wrong",
-    ).sentence,
-    "ValueError; no line is known to be at fault.",
-  );
+const ASKED = {
+  pattern: "^(?:what fills\\b)",
+  listed: "what fills memory",
+  sentence: "9.0 MB held at the peak: GELU.",
+  labels: ["GELU"],
+  amounts: ["6.0 MB"],
+  shares: [667],
+  kinds: ["activation"],
+  asks: [],
+  filename: "",
+  lineno: 0,
+  line: "",
+  fix: "",
+  view: "fold",
+};
+
+test("questions on the whole recording have the recorded answers", () => {
+  const recorded = small({ questions: [ASKED] });
+  const { sentence, bars, link } = answerQuestion(recorded, "What fills it?");
+  assert.equal(sentence, "9.0 MB held at the peak: GELU.");
+  assert.deepEqual(bars, [["GELU", "6.0 MB", 0.667, "activation"]]);
+  assert.deepEqual(link, { view: "fold" });
+  assert.deepEqual(exampleQuestions(recorded), ["what fills memory"]);
 });
 
-test("recorded checkpoints say what they free and cost, not the plans", () => {
-  const inner = { ...REGION, parent: 0, module: "h.0.mlp" };
-  const recorded = small({
-    regions: [REGION, { ...REGION, module: "h.1" }, inner],
-    budget_plans: [PLAN],
+test("a question without a name has the questions on the names that may be meant", () => {
+  const asks = ["who wrote g"];
+  const pattern = "^(?:who wrote this tensor$)";
+  const recorded = makeIndex({
+    ...TABLES,
+    questions: [{ ...ASKED, pattern, asks }],
   });
-  const answer = answerQuestion(recorded, "what does checkpointing save");
-  assert.equal(
-    answer.sentence,
-    "Checkpoints free 6.0 MB between forward and backward for 4 ms of recomputation, in 2 regions; they hold 16 kB of arguments.",
-  );
-  assert.deepEqual(
-    answer.bars.map(([label]) => label),
-    ["h.0", "h.1"],
-  );
-});
-
-test("the peak that checkpoints lower comes first", () => {
-  const recorded = small({
-    regions: [REGION],
-    summary: { without_checkpoints_nbytes: 10_000_000, peak_nbytes: 8_000_000 },
-  });
+  const answer = answerQuestion(recorded, "who wrote this tensor?");
+  assert.deepEqual(answer.asks, asks);
   assert.match(
-    answerQuestion(recorded, "what does checkpointing save").sentence,
-    /^About 2.0 MB less are held at the peak, 8.0 MB. Checkpoints free 3.0 MB/,
+    answerQuestion(recorded, asks[0]).sentence,
+    /^mul_ at train.py:11 wrote g/,
   );
 });
 
-test("without checkpoints, the plan with the lowest peak is the answer", () => {
-  const plans = [{ ...PLAN, peak_nbytes: 8_000_000 }, PLAN];
-  const answer = answerQuestion(
-    small({ budget_plans: plans }),
-    "what would checkpointing save",
-  );
+test("a tensor that nothing wrote has the line of the program that made it", () => {
+  const frames = [
+    {
+      parent: -1,
+      filename: "train.py",
+      lineno: 11,
+      function: "step",
+      installed: 0,
+    },
+    {
+      parent: 0,
+      filename: "torch/f.py",
+      lineno: 3,
+      function: "dropout",
+      installed: 1,
+    },
+  ];
+  const plain = makeIndex({
+    ...TABLES,
+    storage_events: [{ ...WRITE, kind: "saved", ok: 1 }],
+    storages: [{ ...STORAGE, call: 1 }],
+    call_frames: frames,
+  });
+  const { sentence, lineno } = answerQuestion(plain, "who wrote g");
   assert.equal(
-    answer.sentence,
-    "Checkpointing h.0 would hold 6.0 MB at the peak instead of 9.0 MB, and compute 3.0 MB again in about 2 ms (predicted).",
+    sentence,
+    "Nothing wrote g in place: it was made at train.py:11.",
   );
-  assert.equal(answer.fix, "x = checkpoint(block, x)");
-  assert.equal(
-    answerQuestion(small({}), "what does checkpointing save").sentence,
-    "No module is predicted to lower the peak if it is checkpointed.",
-  );
+  assert.equal(lineno, 11);
 });
 
 test("questions on a gradient are in the words of the program", () => {
@@ -360,8 +368,4 @@ test("questions on a gradient are in the words of the program", () => {
     answerQuestion(frozen, "why no gradient: aux.weight").sentence,
     "aux.weight does not require a gradient.",
   );
-  assert.deepEqual(exampleQuestions(frozen), [
-    "what fills memory",
-    "what does checkpointing save",
-  ]);
 });

@@ -130,10 +130,21 @@ test("a question that names a step is answered for it", () => {
     kind_nbytes: [],
     sentence: `fold of ${step}`,
   });
-  const made = { ...scene(), folds: [0, 1, 2].map(fold), saved_kinds: [] };
+  const all = {
+    pattern: "^what fills",
+    sentence: "all steps",
+    labels: [],
+    line: "",
+  };
+  const made = {
+    ...scene(),
+    folds: [0, 1, 2].map(fold),
+    saved_kinds: [],
+    questions: [all],
+  };
   const ask = (text, shown) =>
     answerQuestion({ scene: made }, text, shown)?.sentence;
-  assert.equal(ask("what fills memory"), "fold of 0");
+  assert.equal(ask("what fills memory"), "all steps");
   assert.equal(ask("what fills memory", 2), "fold of 2");
   assert.equal(ask("what fills memory in step 8?", 2), "fold of 1");
   assert.equal(ask("what fills memory in step 99"), undefined);

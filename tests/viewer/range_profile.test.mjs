@@ -45,6 +45,16 @@ test("idle time after the start of a node that failed is not its time", () => {
   });
 });
 
+test("a node that failed has the time until the exception left it", () => {
+  const failed = {
+    name: "ExpBackward0",
+    state: "failed",
+    runs_ns: [100, 150, 300, -1],
+    duration_ns: 70,
+  };
+  assert.deepEqual(selfTimes([failed]), { ExpBackward0: 70 });
+});
+
 test("a compilation has a row, and is not time of the node that caused it", () => {
   const node = {
     name: "CompiledFunctionBackward",

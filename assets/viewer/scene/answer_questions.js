@@ -10,7 +10,6 @@ import {
   plural,
   placeOf,
 } from "./format_numbers_and_names.js";
-import { largestFold } from "./bytes_of_ribbons_and_folds.js";
 import { kindTitles } from "./saved_kind_colors.js";
 import { phaseTimes, shareText } from "./phase_times.js";
 import { profileRange } from "./range_profile.js";
@@ -27,6 +26,7 @@ import { profileRange } from "./range_profile.js";
  * @property {string} line its text
  * @property {string} fix "" without one
  * @property {Link | null} link
+ * @property {string[]} [asks] questions on what may be meant
  */
 
 /** @typedef {{view: string} | {asks: string} | {storage: number} | {line: true}} Link */
@@ -40,18 +40,12 @@ const QUESTIONS = [
     whyNoGradient,
   ],
   [/^who wrote\s+(.+)/, whoWrote],
-  [/^(?:what|which line) (?:broke|failed|is wrong|went wrong|raised)\b.*/, whichLine],
-  [/^why did (?:it|backward|the step) (?:fail|raise|break)\b.*/, whichLine],
-  [
-    /^(?:what|how much) (?:does|do|did|would|will) checkpoint\w* (?:save|free|cost|add)\b.*/,
-    checkpointing,
-  ],
   [/^what (?:holds|keeps|is)\s+([\d.]+ ?[kmgt]?i?b)\b/, whatHolds],
-  [/^what (?:fills|holds|keeps)\b.*/, whatFills],
   [
-    /^(?:slowest line|which line (?:is slow|takes)|where does (?:the )?time go|what takes (?:the )?time)\b.*/,
-    slowestLine,
+    /^(?:slowest (line|module)|which (line|module) (?:is slow|takes)|where does (?:the )?time go|what (?:takes (?:the )?time|is slow))\b.*/,
+    slowest,
   ],
+  [/^what (?:fills|holds|keeps)\b.*/, whatFills],
   [/^why\s+([^\s]+)$/, whyNoGradient],
 ];
 
@@ -74,34 +68,35 @@ export function answerQuestion(sceneIndex, text, shown = -1) {
   const question = text
     .replace(words, "")
     .trim()
-    .replace(/[?\s]+$/, "");
+    .replace(/[?\s]+$/, "")
+    .toLowerCase();
   for (const [pattern, answer] of QUESTIONS) {
-    const found = pattern.exec(question.toLowerCase());
-    if (found) return answer(sceneIndex, (found[1] ?? "").trim(), step);
+    const found = pattern.exec(question);
+    const known = found && answer(sceneIndex, (found[1] ?? found[2] ?? "").trim(), step);
+    if (known) return known;
   }
-  return null;
+  const row = [...sceneIndex.scene.questions].find(({ pattern }) => RegExp(pattern).test(question));
+  if (!row) return null;
+  const { sentence, labels, amounts, shares, kinds, asks, filename, lineno, line, fix, view } = row;
+  return {
+    sentence,
+    bars: labels.map((label, at) => [label, amounts[at], shares[at] / 1000, kinds[at]]),
+    asks,
+    filename,
+    lineno,
+    line: line.trim(),
+    fix,
+    link: { view },
+  };
 }
 
 /**
  * @param {SceneIndex} sceneIndex
  * @returns {string[]} questions that the recording answers
  */
-export function exampleQuestions(sceneIndex) {
-  const { scene } = sceneIndex;
-  const missing = parameters(scene).find(({ grad }) => grad !== "ok" && grad !== "frozen");
-  const written = scene.storages.find(
-    ({ name, index }) =>
-      /^[a-z_]\w*$/i.test(name) &&
-      sceneIndex.storageEvents[index].some(({ kind }) => kind === "written"),
-  );
-  return [
-    scene.findings.length ? "which line broke it" : "",
-    missing && scene.summary.backwards ? `why no gradient: ${missing.name}` : "",
-    written ? `who wrote ${written.name}` : "",
-    scene.folds.length ? "what fills memory" : "",
-    scene.call_times.length ? "slowest line" : "",
-    scene.folds.length ? "what does checkpointing save" : "",
-  ].filter((question) => question && answerQuestion(sceneIndex, question));
+export function exampleQuestions({ scene }) {
+  const listed = [...scene.questions].map(({ listed }) => listed);
+  return [...listed, scene.call_times.length ? "slowest line" : ""].filter(Boolean);
 }
 
 /**
@@ -114,6 +109,17 @@ function lineAt({ source }, { filename, lineno }) {
 }
 
 const NO_LINE = { filename: "", lineno: 0, line: "" };
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @param {number} call
+ * @returns {import("../types.js").SceneCallFrame | undefined} the innermost line of the program
+ */
+function lineOf({ call_frames: frames }, call) {
+  let frame = frames[call];
+  while (frame?.installed) frame = frames[frame.parent];
+  return frame;
+}
 
 /**
  * @param {import("../types.js").Scene} scene
@@ -140,6 +146,7 @@ function parameters({ parameter_badges, unused_parameters }) {
  */
 function whyNoGradient(sceneIndex, subject) {
   const { scene } = sceneIndex;
+  if (!subject) return null;
   const all = parameters(scene);
   const named = all.filter(({ name }) => name.toLowerCase().includes(subject));
   const found =
@@ -156,11 +163,11 @@ function whyNoGradient(sceneIndex, subject) {
   const answer = scene.answers.find((each) => each.subject === `parameter ${name}`);
   const steps = (answer?.steps ?? []).map((at) => scene.cause_steps[at]);
   const proven = steps.slice(0, steps.length - (answer?.alternatives ?? 0));
-  const finding = scene.findings.find(
-    ({ explanation, title }) => explanation.includes(name) || title.includes(name),
-  );
-  const texts = proven.slice(0, 2).map(({ text }) => text);
   const cause = proven.findLast(({ lineno }) => lineno);
+  // The line is that of the cause: the text of another step would be read as what it does.
+  const texts = [...new Set([proven[0], cause ?? proven.at(-1)])].flatMap(
+    (step) => step?.text ?? [],
+  );
   const stopped = scene.nodes.find(({ state }) => state === "failed");
   if (stopped && grad === "none") texts.push(`backward stopped at ${stopped.name}`);
   const plain =
@@ -173,7 +180,7 @@ function whyNoGradient(sceneIndex, subject) {
     sentence: `${texts.length ? texts.join("; ") : plain}.`,
     bars: [],
     ...(cause ? { filename: cause.filename, lineno: cause.lineno, line: cause.line } : NO_LINE),
-    fix: finding?.fix ?? "",
+    fix: answer?.fix ?? "",
     link: { asks: name },
   };
 }
@@ -199,10 +206,10 @@ function whoWrote(sceneIndex, subject) {
   const some = storages.length > 1 ? ` (${plural(storages.length, "tensor")} of this name)` : "";
   const link = { storage: storages[0].index };
   if (!writes.length) {
-    const { slots, module } = storages[0];
-    const use = `${slots[0] ?? "backward"}${module && ` in ${module}`}`;
-    const sentence = `Nothing wrote ${subject} in place while it was saved${some}: it was saved for ${use}.`;
-    return { sentence, bars: [], ...lineAt(sceneIndex, storages[0]), fix: "", link };
+    const made = lineOf(scene, storages[0].call);
+    const place = made ? `: it was made at ${placeOf(made)}` : "";
+    const sentence = `Nothing wrote ${subject} in place${some}${place}.`;
+    return { sentence, bars: [], ...(made ? lineAt(sceneIndex, made) : NO_LINE), fix: "", link };
   }
   const first = writes.find(({ ok }) => !ok) ?? writes[0];
   const harm = writes.some(({ ok }) => !ok) ? " after it was saved for backward" : "";
@@ -223,91 +230,6 @@ function whoWrote(sceneIndex, subject) {
 
 /**
  * @param {SceneIndex} sceneIndex
- * @returns {Answer} the first finding
- */
-function whichLine({ scene }) {
-  const [finding] = scene.findings;
-  const { error_type: error } = scene.summary;
-  const link = { view: "findings" };
-  if (!finding) {
-    const sentence = error ? `${error}; no line is known to be at fault.` : "No problems found.";
-    return { sentence, bars: [], ...NO_LINE, fix: "", link };
-  }
-  const { title, culprit_file, culprit_line, culprit_text, fix } = finding;
-  return {
-    sentence: `${title}.`,
-    bars: [],
-    filename: culprit_file,
-    lineno: culprit_line,
-    line: culprit_text,
-    fix,
-    link,
-  };
-}
-
-/**
- * Return the bytes that recorded checkpoints free, or else the prediction that frees most.
- *
- * @param {SceneIndex} sceneIndex
- * @returns {Answer | null}
- */
-function checkpointing({ scene }) {
-  const regions = [...scene.regions].filter((each) => each.parent < 0 && each.recomputes);
-  const sum = (/** @type {"freed_nbytes" | "recompute_ns" | "held_nbytes"} */ field) =>
-    regions.reduce((total, each) => total + each[field], 0);
-  const freed = sum("freed_nbytes");
-  if (regions.length) {
-    const cost = `${formatDuration(sum("recompute_ns"))} of recomputation`;
-    const { without_checkpoints_nbytes: without, peak_nbytes: peak } = scene.summary;
-    const less =
-      without > peak
-        ? `About ${formatBytes(without - peak)} less are held at the peak, ${formatBytes(peak)}. `
-        : "";
-    return {
-      sentence: `${less}Checkpoints free ${formatBytes(freed)} between forward and backward for ${cost}, in ${plural(regions.length, "region")}; they hold ${formatBytes(sum("held_nbytes"))} of arguments.`,
-      bars: regions
-        .slice(0, MAX_BARS)
-        .map((each) => [
-          each.module || each.function,
-          formatBytes(each.freed_nbytes),
-          each.freed_nbytes / (freed || 1),
-          "",
-        ]),
-      ...NO_LINE,
-      fix: "",
-      link: { view: "checkpoint" },
-    };
-  }
-  const fold = scene.folds[largestFold(scene)];
-  if (!fold) return null;
-  const plans = [...scene.budget_plans].sort((a, b) => a.peak_nbytes - b.peak_nbytes);
-  const [best] = plans;
-  const peak = scene.summary.peak_nbytes;
-  const nothing = "No module is predicted to lower the peak if it is checkpointed.";
-  const what =
-    best?.modules.length === 1 ? best.modules[0] : plural(best?.modules.length ?? 0, "module");
-  return {
-    sentence: best
-      ? `Checkpointing ${what} would hold ${formatBytes(best.peak_nbytes)} at the peak instead of ${formatBytes(peak)}, and compute ${formatBytes(best.recomputed_nbytes)} again in about ${formatDuration(best.added_ns)} (predicted).`
-      : nothing,
-    bars: plans
-      .slice(0, MAX_BARS)
-      .map(({ modules, peak_nbytes }) => [
-        modules.length > 1 ? `${modules[0]} … ×${modules.length}` : modules[0],
-        formatBytes(peak_nbytes),
-        peak_nbytes / (peak || 1),
-        "",
-      ]),
-    filename: best?.filename ?? "",
-    lineno: best?.lineno ?? 0,
-    line: best?.before ?? "",
-    fix: best?.after ?? "",
-    link: { view: "fold" },
-  };
-}
-
-/**
- * @param {SceneIndex} sceneIndex
  * @param {string} subject "36 mb"
  * @returns {Answer | null}
  */
@@ -317,7 +239,9 @@ function whatHolds(sceneIndex, subject) {
   const base = subject.includes("ib") ? 1024 : 1000;
   const nbytes = Number(digits) * base ** ["", "k", "m", "g", "t"].indexOf(unit);
   const isMeant = (/** @type {number} */ size) => Math.abs(size - nbytes) <= ROUNDED * nbytes;
-  if (isMeant(scene.summary.peak_nbytes + scene.summary.older_nbytes)) return whatFills(sceneIndex);
+  if (isMeant(scene.summary.peak_nbytes + scene.summary.older_nbytes)) {
+    return answerQuestion(sceneIndex, "what fills memory");
+  }
   const found = scene.storages.filter((each) => isMeant(each.nbytes));
   if (found.length) {
     const [{ name, slots, module, index }] = found;
@@ -345,14 +269,15 @@ function whatHolds(sceneIndex, subject) {
 }
 
 /**
+ * Return what fills the memory of a step, null for all steps.
+ *
  * @param {SceneIndex} sceneIndex
- * @param {string} [_]
- * @param {number} [step] index, -1 for all
+ * @param {string} _
+ * @param {number} step index, -1 for all
  * @returns {Answer | null}
  */
-function whatFills({ scene }, _, step = -1) {
-  const fold =
-    scene.folds.find((each) => step >= 0 && each.step === step) ?? scene.folds[largestFold(scene)];
+function whatFills({ scene }, _, step) {
+  const fold = scene.folds.find((each) => step >= 0 && each.step === step);
   if (!fold) return null;
   const titles = kindTitles(scene);
   const bars = fold.kinds.slice(0, MAX_BARS).map((kind, at) => {
@@ -369,19 +294,20 @@ function whatFills({ scene }, _, step = -1) {
 }
 
 /**
- * Return the line with the most time, and compilation if that takes more.
+ * Return the line or module with the most time, and compilation if that takes more.
  *
  * @param {SceneIndex} sceneIndex
- * @param {string} _
+ * @param {string} by "module", else lines
  * @param {number} step index, -1 for all
  * @returns {Answer | null}
  */
-function slowestLine(sceneIndex, _, step) {
+function slowest(sceneIndex, by, step) {
   const chosen = step < 0 ? null : sceneIndex.scene.steps[step];
   /** @type {[number, number]} */
   const range = chosen ? [chosen.start_ns, chosen.end_ns] : [0, sceneIndex.end];
-  const rows = profileRange(sceneIndex, range, "line", step);
-  const line = rows.find(({ filename }) => filename);
+  const found = profileRange(sceneIndex, range, by === "module" ? by : "line", step);
+  const rows = by === "module" ? sumsByModule(found) : found;
+  const line = rows.find(({ filename, modules }) => (by === "module" ? modules.size : filename));
   if (!line) return null;
   const { active, phases } = phaseTimes(sceneIndex, range, step);
   const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
@@ -393,7 +319,7 @@ function slowestLine(sceneIndex, _, step) {
     ? `: ${formatDuration(line.time - later)} itself, ${formatDuration(later)} in backward`
     : "";
   return {
-    sentence: `${lead}${placeOf(line)} takes ${formatDuration(line.time)}, ${shareText(line.time, active)} of ${formatDuration(active)}${parts}.`,
+    sentence: `${lead}${line.filename ? placeOf(line) : line.label} takes ${formatDuration(line.time)}, ${shareText(line.time, active)} of ${formatDuration(active)}${parts}.`,
     bars: rows
       .slice(0, MAX_BARS)
       .map(({ label, time }) => [label, formatDuration(time), time / (active || 1), ""]),
@@ -401,6 +327,25 @@ function slowestLine(sceneIndex, _, step) {
     fix: "",
     link: { view: "timeline" },
   };
+}
+
+/**
+ * @param {import("./range_profile.js").ProfileRow[]} rows one for each module and phase
+ * @returns {import("./range_profile.js").ProfileRow[]} one for each module, the longest first
+ */
+function sumsByModule(rows) {
+  /** @type {Map<string, import("./range_profile.js").ProfileRow>} */
+  const sums = new Map();
+  for (const row of rows) {
+    const [label = row.label] = row.modules;
+    const sum = sums.get(label) ?? { ...row, label, time: 0, parts: {} };
+    sum.time += row.time;
+    for (const [phase, ns] of Object.entries(row.parts)) {
+      sum.parts[phase] = (sum.parts[phase] ?? 0) + ns;
+    }
+    sums.set(label, sum);
+  }
+  return [...sums.values()].sort((a, b) => b.time - a.time);
 }
 
 /**

@@ -120,8 +120,11 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
     }
     // The runs of drawn nodes are complete; of their spans, the shortest may be left out.
     const runs = node.runs_ns;
+    let left = node.duration_ns; // of the run that failed, after all others
     for (let at = 0; at < runs.length; at += 2) {
-      const until = runs[at + 1] < 0 ? last : runs[at + 1];
+      const failed = left > 0 ? runs[at] + left : last;
+      const until = runs[at + 1] < 0 ? failed : runs[at + 1];
+      left -= until - runs[at];
       const time = overlap(runs[at], until);
       if (!time) continue;
       const idle = runs[at + 1] < 0 ? inRange(idleTimes(scene), runs[at], until) : 0;

@@ -131,23 +131,18 @@ export class Search {
     const rank = (/** @type {Entry} */ entry) => +!entry.title.toLowerCase().startsWith(start);
     this.found.sort((a, b) => rank(a) - rank(b));
     this.active = 0;
+    if (!this.found.length && !filters.length && !unknown.length) return this.#showExamples();
     this.#show();
   }
 
   /** List questions that this recording answers. */
   #showExamples() {
     if (!this.input.matches(":focus")) return this.#hide();
-    this.found = exampleQuestions(this.store.sceneIndex).map((title) => ({
-      kind: /** @type {const} */ ("ask"),
-      item: null,
-      fill: title,
-      title,
-      aside: "",
-      text: title,
-    }));
+    this.found = questionEntries(exampleQuestions(this.store.sceneIndex));
     this.active = -1;
     this.#show();
-    this.status.textContent = "";
+    const nothing = this.input.value.trim() && "no results; this recording answers these questions";
+    this.status.textContent = nothing;
   }
 
   /**
@@ -155,13 +150,13 @@ export class Search {
    * @param {import("../scene/answer_questions.js").Answer} answer
    */
   #showAnswer(question, answer) {
-    this.found = [];
+    this.found = questionEntries(answer.asks ?? []);
+    this.active = -1;
     this.store.set("matches", null);
+    this.#show();
     this.card.replaceChildren(answerCard(this.store, question, answer, () => this.#leave()));
-    this.list.hidden = this.hints.hidden = true;
+    this.hints.hidden = true;
     this.status.textContent = "";
-    this.results.hidden = false;
-    this.input.setAttribute("aria-expanded", "true");
   }
 
   #leave() {
@@ -249,7 +244,7 @@ export class Search {
     } else if (event.key === "Tab" && this.found[this.active]) {
       event.preventDefault();
       this.#complete(this.found[this.active].title);
-    } else if (event.key === "Enter" && this.answer) {
+    } else if (event.key === "Enter" && this.answer && !this.found[this.active]) {
       this.#leave();
       openAnswer(this.store, this.answer);
     } else if (event.key === "Enter") {
@@ -273,6 +268,11 @@ export class Search {
       return;
     }
     if (entry.kind === "ask") return this.#complete(entry.title);
+    if (entry.line) {
+      this.#hide();
+      this.store.showLine(entry.line.filename, entry.line.lineno);
+      return;
+    }
     if (entry.asks) {
       this.#hide();
       this.store.ask(`parameter ${entry.asks}`, entry.asks);
@@ -296,6 +296,22 @@ export class Search {
     this.input.value = text;
     this.#search();
   }
+}
+
+/**
+ * @param {string[]} questions
+ * @returns {Entry[]}
+ */
+function questionEntries(questions) {
+  const kind = /** @type {const} */ ("ask");
+  return questions.map((title) => ({
+    kind,
+    item: null,
+    fill: title,
+    title,
+    aside: "",
+    text: title,
+  }));
 }
 
 /**

@@ -14,6 +14,7 @@ import { formatBytes, plural, dotted, placeOf } from "../scene/format_numbers_an
  * @property {string} aside
  * @property {string} text all searched text, in lower case
  * @property {() => unknown} [run] of a command
+ * @property {import("../types.js").SceneLine} [line] that it shows
  * @property {string} [asks] the name of a parameter without a node, whose answer it shows
  */
 
@@ -22,7 +23,7 @@ import { formatBytes, plural, dotted, placeOf } from "../scene/format_numbers_an
  * @returns {Entry[]} those for several items first
  */
 export function searchEntries(sceneIndex) {
-  const { groups, nodes, storages, parameter_badges, unused_parameters } = sceneIndex.scene;
+  const { groups, nodes, storages, parameter_badges, unused_parameters, lines } = sceneIndex.scene;
   const modules = groups
     .slice(1)
     .map((group) =>
@@ -56,6 +57,11 @@ export function searchEntries(sceneIndex) {
       asks: name,
     })),
     ...tensors,
+    ...[...lines].flatMap((line) => {
+      const title = line.text.trim();
+      const entry = makeEntry("line", null, title, [placeOf(line)]);
+      return title && !/\b(?:site|dist)-packages\b/.test(line.filename) ? [{ ...entry, line }] : [];
+    }),
   ];
 }
 

@@ -186,6 +186,7 @@ def draw_saved_tensors(
 ) -> str:
     """Return the saved-tensor badges of one node, to the right of its box, which ends at ``x``."""
     colors = {
+        "freed": theme.text2,
         "recomputed": theme.recompute,
         "broken": theme.mutation,
         "stale": theme.mutation,
@@ -216,6 +217,7 @@ def _badge_at(x: float, middle: float, tooltip: str, body: str) -> str:
 
 def _saved_tensor_tooltip(badge: SavedTensorBadge) -> str:
     states = {
+        "freed": "freed by its checkpoint, not recomputed",
         "recomputed": "freed, recomputed by its checkpoint",
         "broken": "changed since saved",
         "stale": "written since it was saved",

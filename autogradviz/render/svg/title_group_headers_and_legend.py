@@ -338,6 +338,7 @@ def _entries(scene: Scene, placement: Placement, theme: Theme) -> list[tuple[str
             partial(_box, theme, mix(theme.backward, 0.6, theme.page), 0.0),
         ),
         (bool(saved & {"held", "released"}), "saved", partial(_saved, theme, theme.saved)),
+        ("freed" in saved, "freed, not recomputed", partial(_saved, theme, theme.text2)),
         ("recomputed" in saved, "freed, recomputed", partial(_saved, theme, purple)),
         (bool(saved & {"broken", "stale"}), "changed since saved", partial(_saved, theme, red)),
         (bool(grads), "parameter", partial(_parameter, theme)),

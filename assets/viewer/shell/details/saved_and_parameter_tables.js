@@ -27,6 +27,7 @@ const GRADIENTS = {
 const STATES = {
   held: "held",
   released: "released",
+  freed: "freed, not recomputed",
   recomputed: "freed, recomputed",
   broken: "written since",
   stale: "written since",

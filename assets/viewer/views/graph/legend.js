@@ -37,7 +37,7 @@ function nodeSample(ran) {
 }
 
 /**
- * @param {"saved" | "recompute" | "mutation"} hue
+ * @param {"saved" | "recompute" | "mutation" | "text2"} hue
  * @returns {Sample}
  */
 function badgeSample(hue) {
@@ -107,6 +107,11 @@ const ENTRIES = [
     "not reached",
   ],
   [badgeSample("saved"), "saved tensor, version", ({ saved_badges }) => saved_badges.length > 0],
+  [
+    badgeSample("text2"),
+    "freed, not recomputed",
+    ({ saved_badges }) => distinct(saved_badges, "state").has("freed"),
+  ],
   [
     badgeSample("recompute"),
     "freed, recomputed",

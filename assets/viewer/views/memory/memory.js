@@ -25,6 +25,8 @@ const FEW_STEPS = 2;
 /** Rows that are shown before one is opened. */
 const FIRST_ROWS = 16;
 const MAX_ROWS = 40;
+/** Share of the peak by which two modules free about as much. */
+const ALIKE = 0.02;
 /** Share of the peak from which something is worth a sentence. */
 const MUCH = 0.05;
 
@@ -361,6 +363,14 @@ export class Memory {
       if (row.kind !== "module") continue;
       const { pattern: name, checkpoint: prediction, freed } = this.#best(row, around);
       if (freed > (best?.freed ?? 0)) best = { freed, name, prediction };
+    }
+    // Of modules that free about as much, that of the plans, which compute less again.
+    const plan = this.store.step < 0 ? this.store.scene.budget_plans.at(-1) : undefined;
+    const freed = plan ? this.before.peak - plan.peak_nbytes : 0;
+    if (plan?.modules.length === 1 && freed && (best?.freed ?? 0) - freed < ALIKE * peak) {
+      const [name] = plan.modules;
+      const prediction = this.#predict([{ kind: KINDS[0], modules: plan.modules }]);
+      best = { freed, name, prediction };
     }
     if (!this.before.curve.length) return "a prediction needs record(model) with its ops";
     const { recomputed_nbytes: again } = summary;

@@ -81,7 +81,8 @@ export function paintSavedTensorBadges(pen, box, badges, room) {
 function paintSavedTensorBadge(pen, badge, x, y) {
   const { ctx, palette } = pen;
   const isWritten = badge.state === "broken" || badge.state === "stale";
-  const other = badge.state === "recomputed" ? palette.recompute : palette.saved;
+  const freed = badge.state === "freed" ? palette.text2 : palette.saved;
+  const other = badge.state === "recomputed" ? palette.recompute : freed;
   const hue = isWritten ? palette.mutation : other;
   ctx.fillStyle = mix(hue, palette.surface, palette.badgeTint);
   roundRect(ctx, x, y, badge.width, BADGE_HEIGHT, 3);
