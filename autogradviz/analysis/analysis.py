@@ -119,6 +119,9 @@ _LEAST_UNREACHED: Final = 10  # ops, and a share of them, whose graphs no backwa
 _SHARE_UNREACHED: Final = 0.2
 _MOST_CAUGHT: Final = 3  # lines whose backwards raised, which are explained
 
+UNNAMED: Final = "a leaf"
+"""The name of leaves that no module registers."""
+
 
 class Analysis:
     """Facts derived from one event log. Each property is computed on first access and cached.
@@ -232,8 +235,8 @@ class Analysis:
         return read_parameter_names(self.log)
 
     def leaf_name(self, tensor_id: int) -> str:
-        """Return the first parameter or buffer name of a tensor, "a leaf" if it has none."""
-        return (self.parameters.get(tensor_id) or ("a leaf",))[0]
+        """Return the first parameter or buffer name of a tensor, ``UNNAMED`` if it has none."""
+        return (self.parameters.get(tensor_id) or (UNNAMED,))[0]
 
     @cached_property
     def source_lines(self) -> dict[tuple[str, int], str]:

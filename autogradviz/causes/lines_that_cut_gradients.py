@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.analysis import UNNAMED
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.causes.silent_mistakes_in_losses_and_noise import COMPARING, is_chosen_log
 from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, gradient_cuts
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import unused_results_of_grad
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, fix_of, reason_of
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import join_names
@@ -73,7 +75,8 @@ class _Effects:
         result = "zero" if line.kind == "zero" else "no"
         effect = (
             f"{plural(len(without), 'parameter')} ({percent(lost)} of the elements) "
-            f"{'gets' if len(without) == 1 else 'get'} {result} gradient: {join_names(names)}"
+            f"{'gets' if len(without) == 1 else 'get'} {result} gradient"
+            + (f": {join_names(named)}" if (named := [n for n in names if n != UNNAMED]) else "")
             if without
             else f"one path from {plural(len(behind), 'parameter')} ({percent(share)} of the "
             "elements) to the loss is cut; gradients come from other paths only"
@@ -131,6 +134,8 @@ class _Effects:
             return weight(
                 "lost gradient of a leaf" if line.kind == "leaf" else "lost gradient", lost
             )
+        if line.requested:
+            return weight("cut without effect", share)
         name = _one_way(line)
         if self._is_lost_term(line):
             return weight("one way cut of a term of the loss", share)
@@ -208,9 +213,9 @@ class _Effects:
 
     @cached_property
     def _requested(self) -> set[int]:
-        """The tensors whose gradients ``autograd.grad`` returned."""
+        """The tensors whose gradients ``autograd.grad`` returned, for an update."""
         inputs = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
-        return {each for ids in inputs for each in ids}
+        return {each for ids in inputs for each in ids} - unused_results_of_grad(self._evidence)
 
 
 def _one_way(line: Cut) -> str:

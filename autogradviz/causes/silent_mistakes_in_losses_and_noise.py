@@ -73,6 +73,7 @@ class _Words(NamedTuple):
     before: str  # the line
     after: str
     fix: str
+    more: tuple[str | SourceLocation | None, ...] = ()  # lines of the explanation
 
 
 def find_silent_mistakes(graph: CausalGraph) -> Iterator[Fact]:
@@ -257,7 +258,32 @@ def _pairs(place: SourceLocation, graph: CausalGraph, ops: list[int]) -> _Words:
         "sample gets the weights of all samples.",
         fix=_of_one_shape(place, name, shapes)
         or "# give both the same shape: prediction.squeeze(-1), or target.view_as(prediction)",
+        more=_maker_of_column(place, graph, ops[0], shapes),
     )
+
+
+def _maker_of_column(
+    place: SourceLocation, graph: CausalGraph, index: int, shapes: list[tuple[int, ...]]
+) -> tuple[str | SourceLocation | None, ...]:
+    """Return the line that made the operand with more dimensions, if it is another one."""
+    position = max(range(_OPERANDS), key=lambda each: len(shapes[each]))
+    shape = shapes[position]
+    at, ends = index, False
+    while not ends:
+        view = graph.views(at)[position]
+        at = graph.producers(at)[position] if view == NO_OP else view
+        position = 0
+        ends = (
+            at == NO_OP
+            or not graph.inputs[at]
+            or (view == NO_OP or graph.analysis.tensors[graph.inputs[at][0]].shape != shape)
+        )
+        if NO_OP not in {view, at} and graph.op_names[at] == "expand":
+            ends = False
+    stack = graph.analysis.user_stack(graph.stacks[at]) if at != NO_OP else ()
+    if not stack or stack[0] == place:
+        return ()
+    return f"The operand of shape {format_shape(shape)} is made here:", stack[0]
 
 
 def _of_one_shape(place: SourceLocation, name: str, shapes: list[tuple[int, ...]]) -> str | None:
@@ -612,7 +638,7 @@ def _fact(
         effect=f"{words.effect}; {plural(len(behind), 'parameter')} ({percent(share)} of the "
         "elements) are behind it",
         weight=weight(words.situation, share),
-        explanation=[words.before, place, words.after],
+        explanation=[words.before, place, words.after, *words.more],
         parameters=tuple(sorted(behind)),
         share=share,
         events=tuple(graph.op_seqs[each] for each in ops[:2]),

@@ -20,6 +20,8 @@ from autogradviz.diagnose.blame.search_gradient_cuts import gradient_cuts
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import cleared_gradients
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import describe_tensor, join_names
+from autogradviz.diagnose.source.initialization_with_zeros import line_that_gives_zeros
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_call_renamed
 from autogradviz.events import (
     NO_ID,
     GradAccumulated,
@@ -60,8 +62,8 @@ def find_zero_gradients(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact
             groups[place].append((index, position, leaves))
     for place, found in groups.items():
         yield _of_factor(graph, place, found)
-    for place, pairs in search.products().items() if not groups else ():
-        yield _of_product(graph, place, pairs)
+    for place, factors in search.products().items() if not groups else ():
+        yield _of_product(graph, evidence, place, factors)
         groups[place] = []
     dead = search.dead_unit() if not groups else None
     if dead is not None:
@@ -138,8 +140,10 @@ class _Zeros:
             if zeros and arrives and any(norms.values()) and self._stays(index, zeros[0]):
                 yield index, zeros[0]
 
-    def products(self) -> dict[SourceLocation, set[int]]:
+    def products(self) -> dict[SourceLocation, list[tuple[set[int], set[int]]]]:
         """Return the lines that multiply parameters of zeros by each other, with these parameters.
+
+        Of each node: those that one factor was computed from, and those that are the other.
 
         The gradient of one factor is multiplied by the other: a node reads a parameter, and a value
         that is computed from others, in the ops of its backward. All of them, and their gradients,
@@ -148,7 +152,7 @@ class _Zeros:
         graph, log = self._graph, self._evidence.analysis.log
         values = dict(log.fields(ParameterNormRead, "tensor_id", "norm"))
         zero = {leaf for leaf in self.leaves if values.get(leaf) == 0}
-        found: dict[SourceLocation, set[int]] = defaultdict(set)
+        found: dict[SourceLocation, list[tuple[set[int], set[int]]]] = defaultdict(list)
         for node, inside in graph.ops_of_node.items() if len(zero) > 1 else ():
             read = [(i, at, key) for i in inside for at, key in enumerate(graph.inputs_memory[i])]
             direct = zero & {graph.parameter_memory.get(key, NO_ID) for _, _, key in read}
@@ -163,7 +167,7 @@ class _Zeros:
             other = next((e for e in factors if e and e <= zero and direct - e), None)
             place = graph.analysis.location(graph.stacks[made])
             if other is not None and place is not None:
-                found[place] |= direct | other
+                found[place].append((other, direct - other))
         return found
 
     def dead_unit(self) -> tuple[SourceLocation, int, set[int]] | None:
@@ -313,19 +317,57 @@ def _of_factor(
     )
 
 
-def _of_product(graph: CausalGraph, place: SourceLocation, leaves: set[int]) -> Fact:
+def _line_of_zeros(
+    graph: CausalGraph, evidence: Evidence, leaves: set[int]
+) -> SourceLocation | None:
+    """Return the only line that gives some parameters zeros."""
+    lines = {
+        line_that_gives_zeros(graph.analysis, evidence.user_files, graph.parameters[leaf])
+        for leaf in leaves
+    }
+    return lines.pop() if len(lines) == 1 else None
+
+
+def _of_product(
+    graph: CausalGraph,
+    evidence: Evidence,
+    place: SourceLocation,
+    products: list[tuple[set[int], set[int]]],
+) -> Fact:
+    """Return the fact of a product of zeros: one of its factors should have other values.
+
+    It is the one that is multiplied first, as the projection down of an adapter. The inputs of
+    later products depend on the earlier ones too, so the one with the fewest parameters says which.
+    """
+    made, second = (
+        _line_of_zeros(graph, evidence, factor)
+        for factor in min(products, key=lambda each: len(each[0]))
+    )
+    leaves = set().union(*(factor for each in products for factor in each))
     return _of_line(
         graph,
-        place,
+        made or place,
         leaves,
         explanation=[
             "This line multiplies parameters whose entries are all zero by each other:",
             place,
             "The gradient of each factor is multiplied by the other one, so both gradients are "
             "zero, and no step changes the factors.",
+            "One factor gets its zeros here:" if made is not None else "",
+            made,
+            "and the other one here:" if second is not None else "",
+            second,
         ],
+        victim=place if made not in {None, place} else None,
         events=tuple(max(graph.got_gradient[each]) for each in sorted(leaves)[:2]),
-        fix="# start one of the factors from other values than zero: torch.nn.init.normal_(...)",
+        fix="# start one of the factors from other values than zero: torch.nn.init.normal_(...)"
+        if made is None
+        else (
+            with_call_renamed(made, "zeros", "randn")
+            or with_call_renamed(made, "zeros_", "normal_")
+            or "torch.nn.init.normal_(...)"
+        )
+        + "  # one of the factors starts from other values than zero",
     )
 
 

@@ -971,3 +971,47 @@ def test_an_argument_that_a_function_does_not_pass_on_is_named_at_its_call():
     with autogradviz.record(passing) as trace:
         passing(X).backward()
     assert not trace.diagnose()
+
+
+class Adapter(torch.nn.Module):
+    def __init__(self, size, rank=2):
+        super().__init__()
+        self.base = torch.nn.Linear(size, size).requires_grad_(requires_grad=False)
+        self.down = torch.nn.Linear(size, rank, bias=False)
+        self.up = torch.nn.Parameter(torch.zeros(size, rank))
+        torch.nn.init.zeros_(self.down.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.down(x) @ self.up.t()
+
+
+def test_product_of_zeros_names_the_line_that_gives_the_first_factor_zeros():
+    model = torch.nn.Sequential(Adapter(4), Adapter(4))
+    with autogradviz.record(model) as trace:
+        model(torch.randn(3, 4)).square().sum().backward()
+    first = trace.diagnose()[0]
+    assert first.slug == "gradient-all-zero"
+    assert first.culprit.text == "torch.nn.init.zeros_(self.down.weight)"
+    assert first.victim.text == "return self.base(x) + self.down(x) @ self.up.t()"
+    assert first.fix.startswith("torch.nn.init.normal_(self.down.weight)")
+
+
+def test_adapter_with_one_factor_of_zeros_is_correct():
+    model = torch.nn.Sequential(Adapter(4), Adapter(4))
+    for each in model:
+        torch.nn.init.normal_(each.down.weight)
+    with autogradviz.record(model) as trace:
+        model(torch.randn(3, 4)).square().sum().backward()
+    assert not trace.diagnose()
+
+
+def test_operands_of_all_pairs_name_the_line_that_made_the_column():
+    critic = torch.nn.Linear(4, 1)
+    with autogradviz.record(critic) as trace:
+        value = critic(torch.randn(5, 4))
+        detached = value.detach() * 1
+        loss = (torch.randn(5) - value).square().mean()
+        (loss + detached.sum()).backward()
+    (finding,) = trace.diagnose()
+    assert finding.slug == "loss-broadcast"
+    assert "value = critic(torch.randn(5, 4))" in str(finding)

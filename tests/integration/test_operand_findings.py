@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -611,3 +612,45 @@ def test_the_detached_advantage_of_a_distribution_has_no_finding(engine):
             (loss + 0.5 * (returns - value).square().mean()).backward()
             optimizer.step()
     assert trace.diagnose() == []
+
+
+def test_unscale_in_each_part_of_a_sum_goes_under_the_condition_of_the_step():
+    model = nn.Linear(4, 2)
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def train():
+        for i in range(4):
+            scaler.scale(model(torch.ones(3, 4)).sum()).backward()
+            scaler.unscale_(opt)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if (i + 1) % 2 == 0:
+                scaler.step(opt)
+                scaler.update()
+
+    with pytest.raises(RuntimeError), autogradviz.record(model) as trace:
+        train()
+    (finding,) = trace.diagnose()
+    assert finding.culprit.lineno == train.__code__.co_firstlineno + 3
+    assert finding.fix == (
+        "if (i + 1) % 2 == 0:\n"
+        "    scaler.unscale_(opt)\n"
+        "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+        "    scaler.step(opt)"
+    )
+
+
+def test_unscale_after_the_step_goes_before_it():
+    model = nn.Linear(4, 2)
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    amp = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def train():
+        amp.scale(model(torch.ones(3, 4)).sum()).backward()
+        amp.step(opt)
+        amp.unscale_(opt)
+
+    with pytest.raises(RuntimeError), autogradviz.record(model) as trace:
+        train()
+    (finding,) = trace.diagnose()
+    assert finding.fix == "amp.unscale_(opt)  # before this:\namp.step(opt)"

@@ -62,6 +62,7 @@ class Cut:
     readers: dict[int, None] = field(default_factory=dict)  # ops of the loss that read the values
     effective: bool = False  # without the cut, there would be a gradient
     passed: bool = True  # the gradient passes beside it: x + (y - x).detach()
+    requested: bool = True  # the program asks for the gradients of the leaves behind it
     single: bool = True  # only single numbers pass
     has_other_way: bool = True  # the loss reads each value with its gradient as well
     detached: bool = True  # what is computed from the values is detached as well: they are meant
@@ -71,6 +72,18 @@ class Cut:
 def gradient_cuts(evidence: Evidence) -> list[Cut]:
     """Return the lines at which values lose their gradient on the way to a loss, in order."""
     return CutSearch(evidence).all()
+
+
+@once_per_recording
+def ends_of_paths(evidence: Evidence) -> dict[int, tuple[Cut, int]]:
+    """Return the last cut of the gradient paths from the losses to each parameter, and its op."""
+    found: dict[int, tuple[Cut, int]] = {}
+    for cut in sorted(gradient_cuts(evidence), key=lambda cut: max(cut.ops)):
+        if cut.effective and cut.kind != "zero":
+            index = max(cut.ops)
+            behind = evidence.causal_graph.parameters_behind(index)
+            found.update(dict.fromkeys(behind, (cut, index)))
+    return found
 
 
 class CutSearch:
@@ -90,6 +103,8 @@ class CutSearch:
         self._lines: dict[tuple[str, SourceLocation], Cut] = {}
         self._explored: set[tuple[int, int, bool, frozenset[int]]] = set()
         self._integers = False  # whether the path that is followed leads through integers
+        self._alone = False  # whether it begins at a leaf which is all that its loss depends on
+        self._requested = False  # whether it begins at a leaf whose gradient the program asks for
         self._detached = NO_OP  # the last detach on it
 
     def all(self) -> list[Cut]:
@@ -101,7 +116,11 @@ class CutSearch:
                 self._add("zero", index, index, self._place(index))
                 continue
             for position in self._unconnected(index):
+                leaf = self._new_leaf_edge(index, position)
+                self._alone = leaf and index in self._without_parameters
+                self._requested = leaf and graph.inputs[index][position] in self._only_requested
                 self._explore(index, position, index)
+            self._alone = self._requested = False
             for each in self._written(index):
                 self._explore(*each, index)
         for started in graph.analysis.log.of(BackwardStarted):
@@ -126,8 +145,10 @@ class CutSearch:
             if node_id == NO_ID and tensor_id != NO_ID:
                 made = graph.producer_before(tensor_id, started.seq)
             if made != NO_OP and graph.numbers[made] is None:
+                self._alone = True
                 for each in self._inputs_of(made, made):
                     self._explore(*each, made)
+                self._alone = False
             elif made != NO_OP and self._lost:
                 self._end_at_producer(made, tensor_id, made)
 
@@ -208,6 +229,29 @@ class CutSearch:
         if tensor_id is None or node_id in self._inner:
             return False
         return self._graph.memory(tensor_id) not in self._graph.registered_memory
+
+    @cached_property
+    def _without_parameters(self) -> set[int]:
+        """The ops of losses from which backward reaches new leaves, and no trained parameter.
+
+        A loss that depends on such a leaf alone is computed with the parameters through it, or not
+        at all: integers between them are no index or target beside another way.
+        """
+        graph = self._graph
+        found: set[int] = set()
+        trained: set[int] = set()
+        for started in graph.analysis.log.of(BackwardStarted):
+            nodes = graph.reachable(started.root_ids or ())
+            leaves = {graph.leaves[each] for each in nodes & graph.leaves.keys()}
+            known = any(graph.memory(each) in graph.registered_memory for each in leaves)
+            (trained if known or not started.accumulate else found).update(nodes)
+        return {graph.op_of_node[each] for each in found - trained if each in graph.op_of_node}
+
+    @cached_property
+    def _only_requested(self) -> set[int]:
+        """The tensors whose gradients ``autograd.grad`` returned, and that got none otherwise."""
+        inputs = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
+        return {each for ids in inputs for each in ids} - self._graph.got_gradient.keys()
 
     @cached_property
     def _inner(self) -> set[int]:
@@ -406,9 +450,10 @@ class CutSearch:
         cut = index if source_op is None else source_op
         line.ops[cut] = None
         line.readers[reader] = None
-        line.effective |= not self._integers and not graph.outlived(cut, reader)
+        line.effective |= (not self._integers or self._alone) and not graph.outlived(cut, reader)
         line.passed &= kind == "detach" and self._passes_through(cut, reader)
         line.has_other_way &= kind == "detach" and self._has_other_way(cut)
+        line.requested &= self._requested
         line.detached &= self._detached != NO_OP
         line.single &= graph.size(graph.outputs[index]) <= len(graph.outputs[index])
         here = analysis.location(stack_id) if kind == "mode" else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.op_calls_and_arguments import is_view
-from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, gradient_cuts
+from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, ends_of_paths, gradient_cuts
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import accumulations
 from autogradviz.diagnose.evidence.memory_needs import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
@@ -312,13 +312,11 @@ class _Causes:
     def _cuts(self) -> dict[int, End]:
         """The last end of the gradient paths from the losses to each parameter."""
         graph, op_at = self._evidence.causal_graph, self._evidence.analysis.op_at
-        found: dict[int, End] = {}
-        for cut in sorted(gradient_cuts(self._evidence), key=lambda cut: max(cut.ops)):
-            op = op_at(graph.op_seqs[max(cut.ops)])
-            if op is not None and cut.effective and cut.kind != "zero":
-                end = End(cut.kind, op, cut.location)
-                found.update(dict.fromkeys(graph.parameters_behind(max(cut.ops)), end))
-        return found
+        return {
+            tensor_id: End(cut.kind, op, cut.location)
+            for tensor_id, (cut, index) in ends_of_paths(self._evidence).items()
+            if (op := op_at(graph.op_seqs[index])) is not None
+        }
 
     def _has_no_influence(self, op: Op) -> bool:
         """Return whether a loss uses the derivative of an op, which a parameter has no part in.

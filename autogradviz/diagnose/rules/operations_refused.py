@@ -26,6 +26,7 @@ from autogradviz.diagnose.finding_text import (
     join_names,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
+from autogradviz.diagnose.source.calls_of_scalers import scaler_call_moved
 from autogradviz.diagnose.source.names_of_program_in_fixes import module_in_code
 from autogradviz.diagnose.source.operands_changed_as_fixes import with_value_changed, without_call
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
@@ -302,7 +303,7 @@ def _changed_statement(message: str, place: SourceLocation | None) -> str:
     if "appears to not have been used in the graph" in message:
         changed = with_argument(place, "grad", "allow_unused", value=True)
         return f"{changed}  # the gradient of an unused input is None" if changed else ""
-    return ""
+    return scaler_call_moved(message, place)
 
 
 def _fitting(graph: CausalGraph, failed: int, origins: list[Origin]) -> str:

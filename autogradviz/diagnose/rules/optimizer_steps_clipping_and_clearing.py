@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.analysis.formatting import short_location
 from autogradviz.diagnose.blame.gradients_lost import clearing_of, gradients_cleared_at
+from autogradviz.diagnose.blame.search_gradient_cuts import ends_of_paths
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     UNSCALE,
     accumulations,
@@ -678,6 +679,20 @@ def _never_reached(evidence: Evidence, steps: list[StepGradients]) -> bool:
         any(event.seq < last.seq for found in got.values() for event in found)
         and not any(tensor_id in got for tensor_id in first.tensor_ids)
         and not any(evidence.writes_between(each, first.seq, 1 << 62) for each in memory)
+        and not _explained_by_cuts(evidence, first)
+    )
+
+
+def _explained_by_cuts(evidence: Evidence, step: OptimizerStepped) -> bool:
+    """Return whether lines that cut gradients are found for all that a step can update."""
+    graph, ends = evidence.causal_graph, ends_of_paths(evidence)
+    updated = graph.updated_in(step)
+    return bool(updated) and all(
+        tensor_id in ends
+        and not ends[tensor_id][0].passed
+        and tensor_id in graph.parameters
+        and any(tensor_id in graph.updated_after(each) for each in ends[tensor_id][0].readers)
+        for tensor_id in updated
     )
 
 
