@@ -119,14 +119,16 @@ class _Lives:
         for leaf, part, _ in parts:
             dropped[part.backward_id].add(leaf)
         reached = gradients_of_backwards(self._evidence)
-        for_nothing = [each for each in dropped if reached[each].keys() <= dropped[each]]
+        for_nothing = [
+            each for each in dropped if self._is_cleared(reached[each].keys() - dropped[each], each)
+        ]
         never_used = not used_lines and len(dropped) >= _FOR_NOTHING
         step = next((s for s in self.steps if s.seq > parts[0][1].seq), self.steps[-1])
         stepped = analysis.location(step.stack_id)
         fraction = min(1.0, len(parts) / max(1, total))
         weighs = (
             weight("dropped, of a loss that others use", share)
-            if other_loss
+            if other_loss and len(for_nothing) < _FOR_NOTHING
             else weight("dropped", share * fraction)
         )
         return Fact(
@@ -160,6 +162,25 @@ class _Lives:
             events=(parts[0][1].seq, step.seq),
             fix="# call zero_grad() after step(), or before the first backward of the step",
         )
+
+    def _is_cleared(self, rest: set[int], backward_id: int) -> bool:
+        """Return whether the step after a backward found no gradient of some leaves that it has.
+
+        No later backward of the step replaced them, so that only the number of gradients shows it.
+        """
+        started = self._starts.get(backward_id)
+        if not rest or started is None:
+            return not rest
+        after = (
+            each
+            for steps in gradients_of_steps(self._evidence)
+            for each in steps
+            if each.step.seq > started.seq and rest <= each.got.keys()
+        )
+        found = min(after, key=lambda each: each.step.seq, default=None)
+        if found is None or found.step.gradient_count is None:
+            return False
+        return len(found.got) - found.step.gradient_count == len(rest)
 
     def _zeroed_at(self, leaf: int, part: GradientPart) -> SourceLocation | None:
         """Return the line that zeroed a gradient in place, None if it was removed."""

@@ -96,7 +96,7 @@ TABLE: Final[dict[str, Weight]] = {
     "not registered": Weight(0.35, 0.3, "may be a constant"),
     # memory
     "kept with its graph": Weight(0.7, 0, "memory grows with each step"),
-    "kept": Weight(0.25, 0, "results of earlier steps may be wanted"),
+    "kept": Weight(0.025, 0, "results of earlier steps, without a graph, are kept on purpose"),
     "graph that nothing used": Weight(0.1, 0, "only memory and time, and nothing is wrong"),
     "written through a detached tensor": Weight(1.45, 0, "NaN may follow from it"),
     "written after a read, in memory of others": Weight(0.5, 0, "what was read is gone"),

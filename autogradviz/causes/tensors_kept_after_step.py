@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -40,26 +39,26 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
     alive = {graph.memory(each): each for each in graph.alive_after_steps}
     for key in graph.registered_memory:
         alive.pop(key, None)
-    ends = graph.analysis.steps.ends
-    if not alive or len(ends) <= _STEPS:
+    steps = graph.analysis.steps
+    if not alive or len(steps.parts) <= _STEPS:
         return
     modules = dict(graph.analysis.log.fields(ModuleEntered, "call_id", "module_id"))
     by_module: dict[tuple[SourceLocation, int | None], dict[int, list[int]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for index in _creators(graph, alive, numbers=numbers):
-        step = bisect_right(ends, graph.op_seqs[index])
+        rounds = steps.rounds_after(graph.op_seqs[index])
         place = graph.analysis.location(graph.stacks[index])
-        if step < len(ends) - 1 and place and graph.analysis.user_stack(graph.stacks[index]):
-            by_module[place, modules.get(graph.call_ids[index])][step].append(index)
+        if rounds and place and graph.analysis.user_stack(graph.stacks[index]):
+            by_module[place, modules.get(graph.call_ids[index])][rounds].append(index)
     groups: dict[SourceLocation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for (place, _), steps in by_module.items():
+    for (place, _), of_rounds in by_module.items():
         # A module that keeps a tensor of one step has a buffer, as DistributedDataParallel.
-        for step, found in steps.items() if len(steps) >= _STEPS else ():
-            groups[place][step] += found
+        for rounds, found in of_rounds.items() if len(of_rounds) >= _STEPS else ():
+            groups[place][rounds] += found
     detached = _detached(graph)
-    for place, steps in groups.items():
-        fact, is_log = _fact(graph, place, steps, detached)
+    for place, of_rounds in groups.items():
+        fact, is_log = _fact(graph, place, of_rounds, detached)
         if numbers or not is_log:
             yield fact
     yield from _kept_since_before(graph, alive)
@@ -122,7 +121,7 @@ def _of_many(
     tensors = graph.analysis.tensors
     frames = graph.analysis.user_stack(graph.stacks[ops[0]])
     stored, names = stored_at(frames) or (None, frozenset[str]())
-    statement = detached_store(stored or place, names) or "kept.append(tensor.detach())"
+    statement = detached_store(stored or place, names) or ""
     nbytes = sum(tensors[each].storage_nbytes for each in kept) // len(ops)
     return Fact(
         slug="tensors-kept",
@@ -142,7 +141,7 @@ def _of_many(
         confidence="hint",
         others=(place,) if stored is not None and stored != place else (),
         events=tuple(graph.op_seqs[index] for index in ops[:2]),
-        fix=f"{statement}  # or .item(); or compute it under torch.no_grad()",
+        fix=_fix(statement, "; or compute it under torch.no_grad()"),
     )
 
 
@@ -175,7 +174,7 @@ def _fact(
     Args:
         graph: the graph.
         place: the line.
-        steps: the ops whose results are alive, by step.
+        steps: the ops whose results are alive, by how many rounds followed.
         detached: memory of which a tensor without a graph was made.
     """
     ops = [index for found in steps.values() for index in found]
@@ -207,7 +206,13 @@ def _fact(
         confidence="hint",
         others=(place,) if stored is not None and stored != place else (),
         events=tuple(graph.op_seqs[index] for index in ops[:2]),
-        fix=f"{detached_store(stored, names) or 'kept.append(tensor.detach())'}  # or .item(); and "
-        "drop what is not needed",
+        fix=_fix(detached_store(stored, names) or "", "; and drop what is not needed")
+        if with_graph
+        else "# drop what is not needed",
     )
     return fact, is_log
+
+
+def _fix(statement: str, rest: str) -> str:
+    """Return the statement that stores a tensor, changed; a comment if it is unknown."""
+    return f"{statement or '# store .detach()'}{'  #' if statement else ','} or .item(){rest}"

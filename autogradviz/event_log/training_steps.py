@@ -256,6 +256,17 @@ class TrainingSteps(Sequence[Step]):
         """The ends of all steps in which an optimizer stepped: the numbers of the next events."""
         return [step.end_seq for step in self._steps if step.optimizers and step.end_seq < NO_END]
 
+    def rounds_after(self, seq: int) -> int:
+        """Return the number of later parts of the optimizers that ended the part of an event.
+
+        Unlike the number of later steps, it is known where older parts were dropped, and the same
+        for all parts of a round: each part belongs to the optimizers that end it.
+        """
+        at = bisect_right(self._part_ends, seq)
+        while at < len(self.parts) and not self._updated[at]:
+            at += 1
+        return self.pattern[at + 1 :].count(self.pattern[at]) if at < len(self.parts) else 0
+
     def at(self, seq: int) -> int:
         """Return the index of the step that an event belongs to; after all steps, their number."""
         return bisect_right(self._seqs, seq)

@@ -1070,3 +1070,23 @@ def test_targets_that_are_replaced_before_the_loss_are_correct():
         error = (model(torch.randn(2, 4)) - torch.nan_to_num(y)).square()
         torch.where(torch.isnan(y), 0.0, error).sum().backward()
     assert not trace.diagnose()
+
+
+@pytest.mark.parametrize("clears_between", [False, True])
+def test_clearing_between_the_backwards_of_two_losses_is_found(clears_between):
+    trunk, first, second = nn.Linear(8, 16), nn.Linear(16, 3), nn.Linear(16, 1)
+    parameters = [p for net in (trunk, first, second) for p in net.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    with autogradviz.record() as trace:
+        for _ in range(4):
+            x = torch.rand(4, 8)
+            optimizer.zero_grad()
+            first(trunk(x)).square().mean().backward()
+            if clears_between:
+                optimizer.zero_grad()  # between
+            second(trunk(x)).square().mean().backward()
+            optimizer.step()
+    found = trace.diagnose()
+    assert [each.slug for each in found] == ["gradients-discarded"] * clears_between
+    if found:
+        assert found[0].culprit.text.endswith("# between")

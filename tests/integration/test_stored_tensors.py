@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import torch
 from torch import nn
@@ -111,3 +113,77 @@ def test_statement_to_change_is_named(program):
 
 def test_tensors_without_a_graph_are_no_finding():
     assert [f for f in recorded(detached_entry).diagnose() if f.mechanism == "keep"] == []
+
+
+def of_several_optimizers(steps, kept):
+    """Run rounds of three optimizers; ``f`` makes a tensor in each of the first two."""
+    torch.manual_seed(0)
+    nets = [nn.Linear(4, 4), nn.Linear(4, 1), nn.Linear(4, 1)]
+    first, second, third = (torch.optim.SGD(net.parameters(), lr=0.01) for net in nets)
+
+    def f(x):
+        return torch.tanh(nets[0](x))
+
+    def update(optimizer, loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    for _ in range(steps):
+        x = torch.randn(8, 4)
+        held = f(x)
+        update(second, nets[1](held.detach()).pow(2).mean())
+        again = f(x)
+        update(first, again.pow(2).mean())
+        update(third, nets[2](x).pow(2).mean())
+        if kept is not None:
+            kept.append(held)
+
+
+@pytest.mark.parametrize("keep_steps", [None, 3])
+def test_tensors_of_one_round_of_several_optimizers_are_not_kept(keep_steps):
+    for kept in (None, []):
+        options = {} if keep_steps is None else {"keep_steps": keep_steps}
+        with autogradviz.record(**options) as trace:
+            of_several_optimizers(8, kept)
+        found = trace.diagnose()
+        assert [finding.slug for finding in found] == ["tensors-kept"] * (kept is not None)
+    assert found[0].culprit.text == "kept.append(held)"
+    assert found[0].fix.startswith("kept.append(held.detach())")
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_kept_tensors_that_have_no_graph_are_an_entry_only(bounded):
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        predictions = deque(maxlen=50) if bounded else []
+        for _ in range(5):
+            out = model(torch.rand(8, 4))
+            optimizer.zero_grad()
+            out.square().mean().backward()
+            optimizer.step()
+            predictions.append(out.detach().argmax(1))
+    assert [finding.slug for finding in trace.diagnose()] == []
+    [entry] = trace.audit().of("keep")
+    assert entry.statement == "predictions.append(out.detach().argmax(1))"
+    assert entry.fix == "# drop what is not needed"
+
+
+def test_fix_of_a_tensor_of_which_no_statement_is_known_has_no_other_names():
+    model, held = nn.Linear(4, 3), {}
+
+    def compute(at):
+        return held.setdefault(at, []) or model(torch.rand(8, 4))
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        for at in range(5):
+            out = compute(at)
+            held[at] += [out]
+            optimizer.zero_grad()
+            out.square().mean().backward()
+            optimizer.step()
+    [finding] = trace.diagnose()
+    assert finding.slug == "tensors-kept"
+    assert finding.fix.startswith("# store .detach(), or .item()")

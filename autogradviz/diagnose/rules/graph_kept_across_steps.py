@@ -258,7 +258,7 @@ def _draft(
         if linked and (statement := detached_sum(made.location))
         else "total += loss.detach()  # or loss.item(): a value without its graph"
         if linked
-        else "kept.append(tensor.detach())  # or .item(): a value without its graph",
+        else "# store .detach(), or .item(): a value without its graph",
         confidence="likely" if linked and kept is not None else "hint",
         evidence=(made, leaves_loss),
     )

@@ -167,7 +167,7 @@ def _text_of(change: Change) -> str:
     """Return a change as code, with its effect."""
     part = f"{change.count} parts" if change.count is not None else ""
     texts: dict[str, str] = {
-        "release": "kept.append(tensor.detach())  # or drop it: {}",
+        "release": "# store .detach() of it, or drop it: {}",
         "drop retain_graph": "loss.backward()  # without retain_graph=True: {}",
         "zero_grad": "optimizer.zero_grad(set_to_none=True)  # before the forward: {}",
         "no_grad": f"with torch.no_grad(): ...  # around {change.target or 'the model'}: {{}}",
