@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
 from autogradviz.causes.order_of_facts import (
-    LEAST_ELEMENTS,
     LEAST_FINDING,
     LEAST_SHARE_OF_FIRST,
-    LEAST_UNCHECKED,
 )
 from autogradviz.diagnose import Finding, facts_of_rules, with_runs_and_user_lines
 from autogradviz.diagnose.evidence.evidence import Evidence
@@ -33,10 +31,6 @@ if TYPE_CHECKING:
 _AT_MOST: Final = 3
 _AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
 """The mechanisms that explain an exception which no rule explains for certain."""
-
-_UNCHECKED: Final = frozenset({"change"})
-"""Mechanisms by which a line decides on gradients in a way of its own: a formula of a custom
-Function. Where nothing else was found, one such line is a hint."""
 
 SLUGS: Final[dict[Mechanism, str]] = {
     "cut": "gradient-cut",
@@ -70,8 +64,6 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
         chosen = [at for at, fact in enumerate(facts) if fact.of_rule]
     else:
         chosen = list(_chosen(analysis, facts, any_rule=bool(of_rules)))
-        if not chosen and analysis.error is None:
-            chosen = [at for at, fact in enumerate(facts) if _is_unchecked(fact)][:2]
         for at, fact in zip(
             chosen,
             with_runs_and_user_lines(analysis, [_as_problem(facts[at]) for at in chosen]),
@@ -116,15 +108,6 @@ def _in_names_of_program(fact: Fact, names: NamesOfProgram) -> Fact:
     """Return a fact whose fix has the program's names."""
     fix = names.in_fix(fact.fix, (fact.culprit, fact.victim, *fact.others))
     return fact if fix == fact.fix else replace(fact, fix=fix)
-
-
-def _is_unchecked(fact: Fact) -> bool:
-    """Return whether a line computes what the recording cannot check, for many parameters."""
-    return (
-        fact.mechanism in _UNCHECKED
-        and fact.weight >= LEAST_UNCHECKED
-        and fact.share >= LEAST_ELEMENTS
-    )
 
 
 def _one_of_a_kind(facts: Sequence[Fact], chosen: Sequence[int]) -> list[int]:
