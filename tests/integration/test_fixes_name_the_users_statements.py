@@ -126,9 +126,19 @@ def uses_inference_tensor(model, _):
     model(x).sum().backward()
 
 
+def targets_are_floats(model, _):
+    y = torch.zeros(4)
+    loss = torch.nn.CrossEntropyLoss()(model(torch.rand(4, 2)), y)
+    loss.backward()
+
+
 @pytest.mark.parametrize(
     ("step", "fix"),
     [
+        (
+            targets_are_floats,
+            "loss = torch.nn.CrossEntropyLoss()(model(torch.rand(4, 2)), y.long())",
+        ),
         (gives_numpy, "return model(torch.ones(1, 2)).detach().numpy()"),
         (
             asks_for_unused,
