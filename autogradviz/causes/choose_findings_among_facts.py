@@ -32,6 +32,9 @@ _AT_MOST: Final = 3
 _AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
 """The mechanisms that explain an exception which no rule explains for certain."""
 
+_LOSING: Final = frozenset({"cut", "drop"})
+"""The mechanisms by which gradients do not arrive."""
+
 SLUGS: Final[dict[Mechanism, str]] = {
     "cut": "gradient-cut",
     "write": "written-in-place",
@@ -77,6 +80,20 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
         facts = [with_cell_names(fact, analysis.cells) for fact in facts]
     chosen.sort(key=lambda at: CONFIDENCES.index(facts[at].confidence))
     return tuple(facts[at].finding() for at in chosen), facts
+
+
+def count_lines_to_look_at(facts: Sequence[Fact]) -> int:
+    """Return at how many lines gradients are cut or dropped with an effect.
+
+    Of these facts, some are no findings: their mechanisms are often meant.
+    """
+    return len(
+        {
+            fact.culprit
+            for fact in facts
+            if fact.mechanism in _LOSING and fact.weight >= LEAST_FINDING and fact.culprit
+        }
+    )
 
 
 def _caught(analysis: Analysis, known: Sequence[Fact]) -> Iterator[Fact]:
