@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
 from autogradviz.causes.order_of_facts import (
-    LEAST_ELEMENTS,
     LEAST_FINDING,
     LEAST_SHARE_OF_FIRST,
-    LEAST_UNCHECKED,
 )
 from autogradviz.diagnose import Finding, facts_of_rules, with_runs_and_user_lines
 from autogradviz.diagnose.evidence.evidence import Evidence
@@ -34,9 +32,8 @@ _AT_MOST: Final = 3
 _AFTER_ERRORS: Final = frozenset({"cut", "refuse", "value"})
 """The mechanisms that explain an exception which no rule explains for certain."""
 
-_UNCHECKED: Final = frozenset({"change"})
-"""Mechanisms by which a line decides on gradients in a way of its own: a formula of a custom
-Function. Where nothing else was found, one such line is a hint."""
+_LOSING: Final = frozenset({"cut", "drop"})
+"""The mechanisms by which gradients do not arrive."""
 
 SLUGS: Final[dict[Mechanism, str]] = {
     "cut": "gradient-cut",
@@ -70,8 +67,6 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
         chosen = [at for at, fact in enumerate(facts) if fact.of_rule]
     else:
         chosen = list(_chosen(analysis, facts, any_rule=bool(of_rules)))
-        if not chosen and analysis.error is None:
-            chosen = [at for at, fact in enumerate(facts) if _is_unchecked(fact)][:2]
         for at, fact in zip(
             chosen,
             with_runs_and_user_lines(analysis, [_as_problem(facts[at]) for at in chosen]),
@@ -85,6 +80,20 @@ def find_problems(analysis: Analysis) -> tuple[tuple[Finding, ...], list[Fact]]:
         facts = [with_cell_names(fact, analysis.cells) for fact in facts]
     chosen.sort(key=lambda at: CONFIDENCES.index(facts[at].confidence))
     return tuple(facts[at].finding() for at in chosen), facts
+
+
+def count_lines_to_look_at(facts: Sequence[Fact]) -> int:
+    """Return at how many lines gradients are cut or dropped with an effect.
+
+    Of these facts, some are no findings: their mechanisms are often meant.
+    """
+    return len(
+        {
+            fact.culprit
+            for fact in facts
+            if fact.mechanism in _LOSING and fact.weight >= LEAST_FINDING and fact.culprit
+        }
+    )
 
 
 def _caught(analysis: Analysis, known: Sequence[Fact]) -> Iterator[Fact]:
@@ -116,15 +125,6 @@ def _in_names_of_program(fact: Fact, names: NamesOfProgram) -> Fact:
     """Return a fact whose fix has the program's names."""
     fix = names.in_fix(fact.fix, (fact.culprit, fact.victim, *fact.others))
     return fact if fix == fact.fix else replace(fact, fix=fix)
-
-
-def _is_unchecked(fact: Fact) -> bool:
-    """Return whether a line computes what the recording cannot check, for many parameters."""
-    return (
-        fact.mechanism in _UNCHECKED
-        and fact.weight >= LEAST_UNCHECKED
-        and fact.share >= LEAST_ELEMENTS
-    )
 
 
 def _one_of_a_kind(facts: Sequence[Fact], chosen: Sequence[int]) -> list[int]:

@@ -73,13 +73,19 @@ class _Effects:
         readers = list(line.readers)
         used = self._evidence.analysis.location(graph.stacks[readers[0]])
         result = "zero" if line.kind == "zero" else "no"
+        # What autograd.grad returned is no gradient of a parameter for an optimizer.
+        others = (
+            "gradients come from other paths only"
+            if behind & graph.got_gradient.keys()
+            else "only torch.autograd.grad returns gradients of them"
+        )
         effect = (
             f"{plural(len(without), 'parameter')} ({percent(lost)} of the elements) "
             f"{'gets' if len(without) == 1 else 'get'} {result} gradient"
             + (f": {join_names(named)}" if (named := [n for n in names if n != UNNAMED]) else "")
             if without
             else f"one path from {plural(len(behind), 'parameter')} ({percent(share)} of the "
-            "elements) to the loss is cut; gradients come from other paths only"
+            f"elements) to the loss is cut; {others}"
         )
         if len(ops) > 1:
             effect += f"; {plural(len(ops), 'time')}"

@@ -117,14 +117,10 @@ ALSO_USED: Final = 0.9
 
 LEAST_EFFECT: Final = 0.0205
 """Of a fact that may have an effect on a parameter."""
-LEAST_UNCHECKED: Final = 0.02
-"""Of a line that computes what a recording cannot check, if nothing else was found."""
 LEAST_FINDING: Final = 0.03
 """Of a fact that becomes a finding, and of one that changes what every parameter gets."""
 LEAST_SHARE_OF_FIRST: Final = 0.25
 """Of the weight of the first hint, that later ones have."""
-LEAST_ELEMENTS: Final = 0.1
-"""Of all trained parameters, that an unchecked line concerns."""
 
 
 def weight(situation: str, amount: float = 0.0) -> float:

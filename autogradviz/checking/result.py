@@ -323,7 +323,8 @@ def _reason(item: CheckItem) -> str:
 
 def _with_finding(proof: Proof) -> str:
     place = f"{proof.finding.culprit}: " if proof.finding.culprit is not None else ""
-    return f"{place}{proof.finding.title} ({proof.finding.confidence}). {proof}"
+    answer = f"the experiment: {proof.reason}" if proof.answer == "cannot tell" else str(proof)
+    return f"{place}{proof.finding.title} ({proof.finding.confidence}). {answer}"
 
 
 def _merged(items: list[CheckItem]) -> tuple[CheckItem, ...]:

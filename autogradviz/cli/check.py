@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.checking.result import RELATIONS
-from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
+from autogradviz.cli.script_function_argument import (
+    add_step,
+    read_name,
+    read_step,
+    run_script,
+    split_step,
+)
 from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, SUMMARIES, Command
 from autogradviz.errors import UnknownTargetError
 
@@ -37,7 +43,7 @@ def _check(options: argparse.Namespace) -> None:
 
     script, name = split_step(options.step)
     names = run_script(script)
-    step = read_name(names, name, script)
+    step = read_step(names, name, script)
     model = None if options.model is None else read_name(names, options.model, script)
     chosen: dict[str, Any] = {"prove": not options.no_prove}
     if options.relations:

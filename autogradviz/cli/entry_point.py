@@ -85,10 +85,18 @@ _OTHER_WORDS: Final = {
 """Words of other programs for our commands."""
 
 
+_OPTIONS: Final = ("--version", "--help", "-h")
+"""The options without a command; ``argparse`` takes their beginnings as well."""
+
+
 def _unknown_command(word: str) -> str | None:
     """Return a message about a word that is no command, None if it is one or an option."""
-    if word.startswith("-") or word in EXAMPLES:
+    if word in EXAMPLES or any(own.startswith(word) for own in _OPTIONS):
         return None
+    if word.startswith("-"):
+        near = difflib.get_close_matches(word, _OPTIONS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "options go after the command"
+        return f"there is no option {word!r} before a command; {hint}"
     near = [_OTHER_WORDS[word]] if word in _OTHER_WORDS else []
     near = near or difflib.get_close_matches(word, EXAMPLES, n=3)
     if not near and word.endswith(".py"):

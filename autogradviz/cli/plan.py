@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import read_bytes
-from autogradviz.cli.script_function_argument import add_step, read_name, run_script, split_step
+from autogradviz.cli.script_function_argument import add_step, read_step, run_script, split_step
 from autogradviz.cli.subcommand_and_exit_codes import NEGATIVE, Command
 from autogradviz.errors import AutogradvizError
 from autogradviz.render.terminal_text import as_text, render_summary
@@ -56,7 +56,7 @@ def _plan(options: argparse.Namespace) -> None:
 
     def step() -> tuple[Any, ...]:
         names = run_script(script)
-        result = read_name(names, name, script)()
+        result = read_step(names, name, script)()
         return (*(result if isinstance(result, tuple) else (result,)), names)
 
     trace = plan(step, numbers=options.numbers)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.causes.choose_findings_among_facts import count_lines_to_look_at
 from autogradviz.cli.call_after_import import ImportHook
 from autogradviz.cli.output_files import TraceFile
 from autogradviz.cli.progress import Progress, count_calls
@@ -230,7 +231,7 @@ class ProgramRecording(OpenEndedRecording):
         is_printed = (is_first or failed) and (failed or bool(found) or not is_quiet)
         if is_printed and (writes or not ended_early):
             part = _steps_of(trace) if went_on and trace is written else None
-            self._messages.append(self._result(trace, found, part))
+            self._messages.append(self._result(trace, found, part, writes=writes))
         if writes:
             part = "" if written is None or not went_on else f", {_steps_of(written)}"
             self._write(trace, part, is_printed=is_printed)
@@ -246,7 +247,9 @@ class ProgramRecording(OpenEndedRecording):
         except (OSError, AutogradvizError):  # reported when its size is read
             return None
 
-    def _result(self, trace: Trace, findings: list[Finding], part: str | None) -> str:
+    def _result(
+        self, trace: Trace, findings: list[Finding], part: str | None, *, writes: bool
+    ) -> str:
         """Return one line: how often optimizers stepped, and what was found in the trace.
 
         Calls are counted, not steps: if older steps were dropped, it is unknown whether a step of
@@ -256,6 +259,7 @@ class ProgramRecording(OpenEndedRecording):
             trace: of these findings.
             findings: all of them.
             part: the steps in the trace if it was written before the program ended.
+            writes: whether a file is written, which the audit can read.
         """
         kept = calls = count_optimizer_calls(trace.log)
         if self._recording is not None and self._recording.trace is self.trace:
@@ -268,7 +272,12 @@ class ProgramRecording(OpenEndedRecording):
             part = f"the last {kept:,}"
         part = "" if part is None else f" in {part}"
         if not findings:
-            return f"{ran}{where}, nothing found{part}"
+            facts = trace._facts if writes else []  # noqa: SLF001 - the audit has no weights
+            lines = count_lines_to_look_at(facts)
+            more = (
+                f"; autogradviz audit {self._file} lists {plural(lines, 'line')}" if lines else ""
+            )
+            return f"{ran}{where}, nothing found{part}{more}"
         hints = sum(finding.confidence == "hint" for finding in findings)
         counts = {"finding": len(findings) - hints, "hint": hints}
         count = " and ".join(plural(number, word) for word, number in counts.items() if number)

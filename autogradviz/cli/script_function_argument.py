@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import runpy
 import sys
 import traceback
@@ -89,6 +90,34 @@ def describe_missing_package(script: str, error: ModuleNotFoundError) -> str:
         f"{script} imports {error.name!r}, which is not installed for {sys.executable}; "
         "install it there, or run autogradviz with the Python of the script"
     )
+
+
+def read_step(names: dict[str, Any], name: str, script: str) -> Any:
+    """Return a function of a script that runs a step without arguments.
+
+    Raises:
+        UnknownTargetError: if there is no function of that name, or if it requires arguments.
+    """
+    step = read_name(names, name, script)
+    if not callable(step):
+        message = f"{name} of {script} is no function: it is of type {type(step).__name__}"
+        raise UnknownTargetError(message)
+    try:
+        parameters = inspect.signature(step).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return step
+    required = [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}
+    ]
+    if required:
+        message = (
+            f"{name} takes ({', '.join(required)}): write a function without required arguments "
+            "that runs one step and returns its loss"
+        )
+        raise UnknownTargetError(message)
+    return step
 
 
 def read_name(names: dict[str, Any], name: str, script: str) -> Any:

@@ -248,7 +248,7 @@ class _Experiments:
         changed = [name for _, name in gradient_differences(got, base)]
         problem = ""
         if lost:
-            problem = f"{_names(lost)} has no gradient any more"
+            problem = f"{_names(lost)} {'has' if len(lost) == 1 else 'have'} no gradient any more"
         elif isinstance(undo, LeftOut) and got.values != base.values:
             problem = "the loss is another one"
         elif changed and isinstance(undo, FactorLeftOut) and not is_proportional(got, base):

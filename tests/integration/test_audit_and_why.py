@@ -147,7 +147,9 @@ def test_a_formula_is_an_entry_whatever_another_thread_computes():
         assert unused.requires_grad
         return trace
 
-    [entry] = in_new_thread(step).audit().of("change")
+    trace = in_new_thread(step)
+    assert not trace.diagnose()  # that nothing checked it is no finding
+    [entry] = trace.audit().of("change")
     assert entry.location.text == "return gradient * 3"
     assert "hand-written backward of Tripled" in entry.effect
 

@@ -126,9 +126,19 @@ def uses_inference_tensor(model, _):
     model(x).sum().backward()
 
 
+def targets_are_floats(model, _):
+    y = torch.zeros(4)
+    loss = torch.nn.CrossEntropyLoss()(model(torch.rand(4, 2)), y)
+    loss.backward()
+
+
 @pytest.mark.parametrize(
     ("step", "fix"),
     [
+        (
+            targets_are_floats,
+            "loss = torch.nn.CrossEntropyLoss()(model(torch.rand(4, 2)), y.long())",
+        ),
         (gives_numpy, "return model(torch.ones(1, 2)).detach().numpy()"),
         (
             asks_for_unused,
@@ -291,6 +301,53 @@ def rounded(model, _):
     steps.sum().backward()
 
 
+def accuracy_read(model, _):
+    y = torch.zeros(4, dtype=torch.long)
+    accuracy = (model(torch.rand(4, 2)).argmax(1) == y).float().mean()
+    loss = torch.tensor(1 - accuracy.item(), requires_grad=True)
+    loss.backward()
+
+
+def accuracy_as_loss(model, _):
+    y = torch.zeros(4, dtype=torch.long)
+    loss = 1 - (torch.max(model(torch.rand(4, 2)), 1)[1] == y).float().mean()
+    loss.backward()
+
+
+def accuracy_of_indices(model, _):
+    y = torch.zeros(4, dtype=torch.long)
+    found = model(torch.rand(4, 2)).argmax(1)
+    found = found.eq(y).float().mean()
+    (1 - found).backward()
+
+
+def index_chosen(model, _):
+    index = model(torch.rand(4, 2)).argmax(1)
+    index.float().sum().backward()
+
+
+def samples_drawn(model, _):
+    mean = model(torch.rand(4, 2))
+    z = torch.distributions.Normal(mean, torch.ones(4, 1)).sample()
+    (z.square().sum() + 0 * mean.sum()).backward()
+
+
+def sampled_without_gradients(model, _):
+    mean = model(torch.rand(4, 2))
+    with torch.no_grad():
+        z = torch.distributions.Normal(mean, torch.ones(4, 1)).sample()
+    (z.square().sum() + 0 * mean.sum()).backward()
+
+
+def updated_through_data(model, sgd):
+    both = (model.weight, model.bias)
+    gradient, _ = torch.autograd.grad(model(torch.ones(1, 2)).sum(), both)
+    fast = model.weight.data - 0.1 * gradient.data
+    fast.requires_grad_(True)
+    torch.nn.functional.linear(torch.ones(1, 2), fast).sum().backward()
+    sgd.step()
+
+
 def without_grad_mode(model, _):
     with torch.no_grad():
         x = torch.rand(4, 2)
@@ -306,10 +363,27 @@ def without_grad_mode(model, _):
         (number_made_a_leaf, "loss = error.mean()"),
         (numbers_stacked, "loss = torch.stack([parts[0], parts[1]]).sum()"),
         (
-            rounded,
-            "soft = model(torch.rand(4, 2))\n"
-            "steps = soft + (soft.round() - soft).detach()  # passes the gradient straight through",
+            accuracy_read,
+            "# an accuracy has no gradient: use a loss, as "
+            "torch.nn.functional.cross_entropy(model(torch.rand(4, 2)), y)",
         ),
+        (
+            accuracy_as_loss,
+            "# an accuracy has no gradient: use a loss, as "
+            "torch.nn.functional.cross_entropy(model(torch.rand(4, 2)), y)",
+        ),
+        (
+            accuracy_of_indices,
+            "# an accuracy has no gradient: use a loss, as "
+            "torch.nn.functional.cross_entropy(model(torch.rand(4, 2)), y)",
+        ),
+        (index_chosen, "index = model(torch.rand(4, 2)).softmax(1)"),
+        (
+            samples_drawn,
+            "z = torch.distributions.Normal(mean, torch.ones(4, 1)).rsample()\n# a distribution "
+            "without rsample, as Categorical: use its log_prob(sample) in the loss",
+        ),
+        (sampled_without_gradients, "# compute what the loss needs outside this block"),
     ],
 )
 def test_a_fix_keeps_the_gradient_of_a_statement(step, fix):
@@ -485,3 +559,29 @@ def test_the_fix_of_a_refused_product_gives_its_operands_one_dtype_and_shape(ste
     with contextlib.suppress(RuntimeError), autogradviz.record() as trace:
         step(torch.nn.Linear(2, 1), None)
     assert trace.diagnose()[0].fix == fix
+
+
+def test_a_cut_of_parameters_of_which_only_grad_returns_gradients_says_so():
+    model = torch.nn.Linear(2, 1)
+    with autogradviz.record(model) as trace:
+        updated_through_data(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    [cut] = trace.audit().of("cut")
+    assert cut.effect.endswith("only torch.autograd.grad returns gradients of them")
+    assert cut.fix == "fast = model.weight - 0.1 * gradient\n# if the gradient is wanted here"
+
+
+def replaced_head(model, _):
+    net = torch.nn.Sequential(model, torch.nn.Linear(1, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    net[1] = torch.nn.Linear(1, 3)
+    for _ in range(3):
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        net.zero_grad()
+
+
+def test_a_fix_moves_the_statement_of_the_optimizer_below_the_line_that_replaced_parameters():
+    finding, _ = first_finding(replaced_head)
+    line = replaced_head.__code__.co_firstlineno + 3
+    statement = "optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)"
+    assert finding.fix.startswith(f"{statement}  # move below line {line}\n")

@@ -333,6 +333,25 @@ def test_run_counts_steps_of_optimizers_and_not_backwards_before_the_first(tmp_p
     assert result == "autogradviz: 2 calls of optimizer.step(), 1 hint: gradients-discarded"
 
 
+def test_run_that_finds_nothing_names_the_audit_of_lines_that_drop_gradients(tmp_path, run):
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)\n"
+        "own = torch.optim.SGD(second.parameters(), 0.1)\n"
+        "both = torch.optim.SGD([*first.parameters(), *second.parameters()], 0.1)\n"
+        "for _ in range(4):\n"
+        "    h = first(torch.rand(2, 4))\n"
+        "    second(h).sum().backward(retain_graph=True)\n"
+        "    own.step()\n"
+        "    both.zero_grad()\n"
+        "    h.square().sum().backward()\n"
+        "    both.step()\n"
+        "    both.zero_grad()\n"
+    )
+    *_, result, _ = run("--all", "train.py", cwd=tmp_path).stderr.splitlines()
+    assert result.endswith("nothing found; autogradviz audit train.agv lists 1 line"), result
+
+
 @pytest.mark.parametrize("second_backward", [True, False])
 def test_run_counts_the_same_calls_of_several_optimizers_in_all_modes(
     tmp_path, run, second_backward

@@ -618,6 +618,15 @@ def test_example_of_a_command_runs(folder, name, capsys):
     assert name not in {"svg", "html", "export"} or (folder / output[0]).stat().st_size > 100
 
 
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_function_that_requires_arguments_is_answered_in_one_line(folder, capsys, command):
+    pytest.importorskip("torch")
+    (folder / "train.py").write_text("def train(model, x=1):\n    return model(x)\n")
+    assert main([command, "train.py:train"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "train takes (model): write a function without required arguments" in line
+
+
 @pytest.mark.parametrize(
     ("text", "first"),
     [
@@ -648,6 +657,7 @@ def test_script_that_fails_is_answered_with_its_own_traceback(folder, capsys, te
             ["check", "exits.py:step"],
             "put what it does, apart from definitions, below: if __name__",
         ),
+        (["--verson"], "there is no option '--verson' before a command; did you mean --version?"),
         (["check", "train.py"], "train.py names no function; write train.py:FUNCTION"),
         (["check", "train.py:stp"], "train.py has no 'stp'; did you mean 'step'?"),
         (["check", "train.py:step", "--model", "net"], "train.py has no 'net'"),

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.accuracies import loss_for_accuracy
 from autogradviz.diagnose.source.operands_changed_as_fixes import (
     simple_statements,
     straight_through,
@@ -33,7 +34,7 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from autogradviz.analysis import Op, SourceLocation, Tensor
     from autogradviz.diagnose.evidence.evidence import Evidence
@@ -107,7 +108,12 @@ FIXES: Final[dict[EndKind, str]] = {
 
 _THROUGH_NUMBERS: Final = frozenset({"number", "numbers", "fresh", "leaf"})
 """Kinds of ends at which tensors become Python numbers or leaves."""
+_WITHOUT_DERIVATIVE: Final = _THROUGH_NUMBERS | {"integers", "detach"}
+"""Kinds of ends at which an accuracy may be computed, or read."""
 _STAY: Final = "# stay in torch: numpy has no gradient"
+_NO_RSAMPLE: Final = (
+    "# a distribution without rsample, as Categorical: use its log_prob(sample) in the loss"
+)
 _LEFT: Final = (
     "The detached values go on in NumPy or Python, which have no gradient; without detach() the "
     "conversion raises an exception."
@@ -124,20 +130,42 @@ def fix_of(kind: EndKind, location: SourceLocation | None) -> str:
     """Return the change to make at the line that ends a path: its statement, if that is clear."""
     if kind == "detach" and location is not None and source.leaves_torch(location):
         return _STAY
-    if kind == "detach" and (statement := without_detach(location)):
-        return f"{statement}\n# if the gradient is wanted here"
-    if kind in _THROUGH_NUMBERS and (statement := without_numbers(location)):
-        return statement
-    if kind == "integers":
-        return _differentiable(location) or FIXES[kind]
-    if kind == "zero":
-        return straight_through(location) or FIXES[kind]
-    return FIXES[kind]
+    changed = loss_for_accuracy(location) if kind in _WITHOUT_DERIVATIVE else None
+    if changed is None and kind == "detach" and (statement := without_detach(location)):
+        changed = f"{statement}\n# if the gradient is wanted here"
+    elif changed is None and kind in _THROUGH_NUMBERS:
+        changed = without_numbers(location)
+    elif changed is None and kind in _REWRITTEN:
+        changed = _REWRITTEN[kind](location)
+    return changed or FIXES[kind]
 
 
 def _differentiable(location: SourceLocation | None) -> str | None:
     """Return a line's statement without its conversion to integers, or with a softmax."""
     return without_call(location, "long", "int") or with_call_renamed(location, "argmax", "softmax")
+
+
+def _differentiable_sample(location: SourceLocation | None) -> str | None:
+    """Return a line's statement with ``rsample``: ``sample`` disables gradients by itself.
+
+    None if the line disables gradients in another way, or calls no ``sample``.
+    """
+    if location is None:
+        return None
+    blocks = source.enclosing_withs(location.filename, location.lineno)
+    texts = [location.text, *(text for _, text in blocks)]
+    if any(word in text for word in _MODES for text in texts):
+        return None
+    statement = with_call_renamed(location, "sample", "rsample")
+    return None if statement is None else f"{statement}\n{_NO_RSAMPLE}"
+
+
+_REWRITTEN: Final[dict[EndKind, Callable[[SourceLocation | None], str | None]]] = {
+    "mode": _differentiable_sample,
+    "integers": _differentiable,
+    "zero": straight_through,
+}
+"""By kind, what returns the changed statement of a line, if that is clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +209,8 @@ class End:
         """The change to make."""
         if self.kind == "detach" and self.name == "torch.tensor":
             return (
-                without_numbers(self.culprit)
+                loss_for_accuracy(self.culprit)
+                or without_numbers(self.culprit)
                 or "# use the tensor itself: torch.tensor(t) copies its values, without the graph"
             )
         if self.kind == "mode" and (statement := self._outside_of_mode()):

@@ -28,7 +28,11 @@ from autogradviz.diagnose.finding_text import (
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source.calls_of_scalers import scaler_call_moved
 from autogradviz.diagnose.source.names_of_program_in_fixes import module_in_code
-from autogradviz.diagnose.source.operands_changed_as_fixes import with_value_changed, without_call
+from autogradviz.diagnose.source.operands_changed_as_fixes import (
+    with_operand_changed,
+    with_value_changed,
+    without_call,
+)
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
     with_argument,
     without_graph_for_numpy,
@@ -296,6 +300,10 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
+_WANTS_INDICES: Final = ("target dtype to be Long", "expected scalar type Long but found")
+"""What PyTorch says about targets of a loss that are classes, and are not integers."""
+
+
 def _changed_statement(message: str, place: SourceLocation | None) -> str:
     """Return the statement that raised as PyTorch's message says to change it, "" if unknown."""
     if "Can't call numpy() on Tensor that requires grad" in message:
@@ -303,6 +311,8 @@ def _changed_statement(message: str, place: SourceLocation | None) -> str:
     if "appears to not have been used in the graph" in message:
         changed = with_argument(place, "grad", "allow_unused", value=True)
         return f"{changed}  # the gradient of an unused input is None" if changed else ""
+    if any(words in message for words in _WANTS_INDICES):
+        return with_operand_changed(place, "nll_loss", 1, "{}.long()") or ""
     return scaler_call_moved(message, place)
 
 

@@ -205,7 +205,7 @@ def _not_updated(evidence: Evidence, unused: list[_Unused], steps: list[Optimize
         ],
         fix=hidden.fix
         if hidden is not None
-        else f"{_made_with(created if replaced is None else None, names, steps[-1])}\n"
+        else f"{_made_with(created, names, steps[-1], replaced)}\n"
         f"# or, if they are not to be trained{_place_of_use(evidence, unused[0])}",
         confidence="hint",
         evidence=(unused[0].gradient, steps[-1]),
@@ -231,14 +231,30 @@ def _place_of_use(evidence: Evidence, first: _Unused) -> str:
     return f", as a target network, at {short_location(call.place)}:\n# {fix}"
 
 
-def _made_with(created: SourceLocation | None, names: list[str], step: OptimizerStepped) -> str:
-    """Return the statement that creates the optimizer, and what it is to have."""
+def _made_with(
+    created: SourceLocation | None,
+    names: list[str],
+    step: OptimizerStepped,
+    replaced: SourceLocation | None = None,
+) -> str:
+    """Return the statement that creates the optimizer, with what it is to have, or its new place.
+
+    Args:
+        created: the line of the statement.
+        names: the parameters that it lacks, if none was replaced.
+        step: a step of the optimizer.
+        replaced: the line that replaced parameters after it.
+    """
+    after = "after the last change of the model"
     for statement in statements_of(created):
-        if isinstance(statement, ast.Assign):
-            others = f"and {join_names(names)}" if names else "after the last change of the model"
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            others = f"and {join_names(names)}" if names else after
+            if replaced is not None and created is not None:
+                is_same = replaced.filename == created.filename
+                line = f"line {replaced.lineno}" if is_same else short_location(replaced)
+                others = f"move below {line}"
             return f"{ast.unparse(statement)}  # {others}"
-    made = f"optimizer = {step.optimizer_name}(model.parameters())"
-    return f"{made}  # after the last change of the model"
+    return f"# create {step.optimizer_name} with model.parameters() {after}"
 
 
 class _Hidden(NamedTuple):
@@ -397,7 +413,12 @@ def _replaced(evidence: Evidence, first: _Unused, creator: Op | None) -> _Hidden
                     line if called else creator.location,
                     f"{event.optimizer_name} has another tensor of its shape, which was created "
                     "earlier and gets no gradient: this line replaced it.",
-                    _made_with(_lines(evidence, [first], [event])[0], [], event),
+                    _made_with(
+                        _lines(evidence, [first], [event])[0],
+                        [],
+                        event,
+                        line if called else creator.location,
+                    ),
                 )
     return None
 

@@ -172,11 +172,11 @@ _SAFE: Final = {"exp": 0.0, "expm1": 0.0}
 
 
 def without_detach(location: SourceLocation | None) -> str | None:
-    """Return a line's statement without its ``detach()`` or ``.data``, None unless it has one."""
+    """Return a line's statement without each ``detach()`` and ``.data``, None unless it has one."""
     for statement in statements_of(location):
         remover = _DetachRemover()
         changed = remover.visit(statement)
-        if remover.found == 1:
+        if remover.found:
             return ast.unparse(changed)
     return None
 
