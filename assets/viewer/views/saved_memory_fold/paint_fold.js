@@ -37,8 +37,7 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  */
 
 /** Instruction for reading the picture, painted if it fits. */
-const HINT =
-  "above: when it is saved · middle: bytes · below: when backward reads it · pale: few bytes";
+const HINT = "above, below: time of each block · middle: bytes · pale: few bytes";
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
@@ -268,31 +267,32 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   const short = shortNames(ribbons.map(({ block }) => block));
   const roomOf = (/** @type {Block} */ { extent: [from, to] }) =>
     xAt(area, to) - xAt(area, from) - 1;
-  // A block inside a compiled region has no time of its own.
-  const forms = [
-    (/** @type {Block} */ { block, line, ns }) =>
-      block && ns ? `${block} · ${formatDuration(ns)}` : block || line,
-    (/** @type {Block} */ { block, line }) => block || line,
-    (/** @type {Block} */ { block, line }) => (block ? short(block) : line),
-  ];
-  const bars = (/** @type {Block[]} */ run, /** @type {number} */ y, /** @type {string} */ hue) => {
-    const fits = (/** @type {Block} */ each, /** @type {typeof forms[0]} */ form) =>
-      widthOf(pen, form(each), 10.5) < roomOf(each) - 8;
-    const common = forms.find((form) => run.every((each) => fits(each, form))) ?? forms[2];
-    for (const each of run) {
+  const bars = (
+    /** @type {"top" | "bottom"} */ edge,
+    /** @type {number} */ y,
+    /** @type {string} */ hue,
+  ) => {
+    for (const each of extents(ribbons, edge)) {
       const room = roomOf(each);
       if (room < 1) continue;
       const left = xAt(area, each.extent[0]);
       pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
       roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
       pen.ctx.fill();
-      if (!fits(each, common)) continue;
+      const { block, until, line, ns } = each;
+      const time = ns ? ` · ${formatDuration(ns)}` : "";
+      const names = until ? nameRange(short(block), short(until)) : short(block);
+      const forms = until
+        ? [`${names}${time}, ${edge === "top" ? "saved" : "read"} at once`, names]
+        : [block && block + time, names && names + time, names || line];
+      const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
+      if (!text) continue;
       const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
-      write(pen, common(each), left + room / 2, y + BAR / 2 - 1, style);
+      write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
     }
   };
-  for (const run of runs(extents(ribbons, "top"))) bars(run, area.top - BAR, palette.edge);
-  for (const run of runs(extents(ribbons, "bottom"))) bars(run, area.bottom + 2, palette.backward);
+  bars("top", area.top - BAR, palette.edge);
+  bars("bottom", area.bottom + 2, palette.backward);
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
@@ -307,7 +307,10 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   ctx.setLineDash([]);
 }
 
-/** @typedef {{block: string, line: string, extent: [number, number], nbytes: number, again: number, ns: number}} Block */
+/**
+ * @typedef {{block: string, until: string, moment: number, line: string, extent: [number, number],
+ *   nbytes: number, again: number, ns: number}} Block until: the last of several of one moment
+ */
 
 /**
  * Return blocks side by side whose names differ in a number, as h.0 and h.1: one rule names all.
@@ -330,7 +333,8 @@ function runs(blocks, is = () => true) {
 }
 
 /**
- * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines.
+ * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines. Blocks
+ * of a compiled region are saved, and read, at one moment: together they have one time.
  *
  * @param {Ribbon[]} ribbons
  * @param {"top" | "waist" | "bottom"} edge
@@ -347,12 +351,15 @@ function extents(ribbons, edge, isAgain = ({ recomputed }) => !!recomputed) {
     const { block, nbytes, [edge]: extent } = ribbon;
     const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
     const line = block || !ribbon.lineno ? "" : `line ${ribbon.lineno}`;
+    const moment = edge === "waist" ? -1 : edge === "top" ? ribbon.saved_ns : ribbon.read_ns;
     let last = found.at(-1);
-    if (last?.block !== block || last.line !== line) {
+    if (last && moment >= 0 && last.moment === moment && last.block !== block) last.until = block;
+    else if (last?.block !== block || last.line !== line) {
       const ends = /** @type {[number, number]} */ ([...extent]);
-      last = { block, line, extent: ends, nbytes: 0, again: 0, ns: 0 };
+      last = { block, until: "", moment, line, extent: ends, nbytes: 0, again: 0, ns: 0 };
       found.push(last);
     }
+    last.moment = moment;
     last.extent[1] = Math.max(last.extent[1], extent[1]);
     last.nbytes += nbytes;
     last.again += isAgain(ribbon) ? nbytes : 0;
