@@ -86,6 +86,7 @@ export function paintFold({ pen, width, height }, picture) {
       failed: isStopped(scene),
       planned: isPlanned(picture, ribbon),
       hovered: ribbon === picture.hovered || (picture.work >= 0 && ribbon.node === picture.work),
+      lit: picture.lit.has(ribbon),
     };
   });
   const paintOne = (/** @type {Pen} */ on, /** @type {number} */ at) =>
@@ -94,7 +95,8 @@ export function paintFold({ pen, width, height }, picture) {
     const state = {
       common: `${fold.index} ${picture.theme} ${Object.values(palette).join()}`,
       looks: looks.map(
-        ({ share, planned, hovered }, at) => `${share} ${planned} ${hovered} ${kinds[at]}`,
+        ({ share, planned, hovered, lit }, at) =>
+          `${share} ${planned} ${hovered} ${lit} ${kinds[at]}`,
       ),
     };
     picture.layer.paint({ pen, width, height }, area, ribbons, state, paintOne);
@@ -146,9 +148,9 @@ function shareOf(scene, ribbon, time) {
  * @param {Area} area
  * @param {Ribbon} ribbon
  * @param {string} hue
- * @param {{share: number, hovered: boolean, planned: boolean, failed: boolean}} now
+ * @param {{share: number, hovered: boolean, lit: boolean, planned: boolean, failed: boolean}} now
  */
-function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }) {
+function paintRibbon(pen, area, ribbon, hue, { share, hovered, lit, planned, failed }) {
   const { ctx, palette } = pen;
   const whole = { ...area, left: area.left - 1, right: area.right + 1 };
   // Few bytes with a long time are no large area: at its ends, a ribbon is as wide as its time.
@@ -174,10 +176,13 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }
   }
   if (ribbon.recomputed || planned) {
     const start = startOf(area, { ...ribbon, recomputed: 1 });
-    paint(mix(palette.recompute, palette.surface, 0.05));
-    clipped(pen, { ...whole, top: area.top, bottom: start }, () =>
-      line(mix(palette.recompute, palette.surface, 0.4), [3, 3]),
-    );
+    // The gap of a block is one pale area.
+    const gap = mix(palette.recompute, palette.surface, 0.09);
+    paint(gap);
+    clipped(pen, { ...whole, top: area.top, bottom: start }, () => {
+      line(gap, []);
+      if (hovered || lit) line(mix(palette.recompute, palette.surface, 0.7), [3, 3]);
+    });
     clipped(pen, { ...whole, top: start, bottom: area.bottom + 1 }, () => {
       paint(fill);
       line(palette.surface, []);
@@ -415,11 +420,13 @@ function paintWaists(pen, area, picture) {
   ) => {
     const color = share > 0.5 ? palette.recompute : palette.text;
     const nameOf = ({ block, line } = run[0]) => (block ? short(block) : line) || "no module";
+    const bytes = (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))}`;
+    // In a narrow picture, a label on each block would cover it.
     const forms = [
-      (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))} ${word}`,
-      (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))}`,
-      (/** @type {Block} */ each) => `${nameOf(each)}\n${formatBytes(bytesOf(each))}`,
-    ];
+      (/** @type {Block} */ each) => `${bytes(each)} ${word}`,
+      bytes,
+      (/** @type {Block} */ each) => bytes(each).replace(" · ", "\n"),
+    ].slice(0, area.right - area.left < 500 ? 2 : 3);
     const fits = (/** @type {typeof forms[0]} */ form) =>
       run.every((each) => {
         const room = xAt(area, each.extent[1]) - xAt(area, each.extent[0]) - 14;
