@@ -651,7 +651,9 @@ def _sentence(
     if label and len(analysis.steps) > 1:
         place += f" of step {analysis.steps[_step(analysis, turn)].number}"
     if without > peak:
-        time = format_duration(_recomputation_time(analysis, turn, busy))
+        again_ns = _recomputation_time(analysis, turn, busy)
+        second = 1_000_000_000
+        time = format_duration(again_ns) if again_ns < second else f"{again_ns / second:.2f} s"
         text = f"{format_bytes(peak)} {place} instead of about {format_bytes(without)}, "
         text += f"for {time} of recomputation."
     elif peak:
