@@ -594,7 +594,7 @@ class _Answers:
     def _around_cut(
         self, finding: Finding, leaves: Sequence[int]
     ) -> tuple[list[ExplanationStep], list[ExplanationStep]]:
-        """Return steps before and after the culprit: reads of parameters, and of what it cut off."""
+        """Return steps around the culprit: reads of parameters, and of what it cut off."""
         if finding.slug != "gradient-missing" or len(finding.events) != 1:
             return [], []
         cut = self._analysis.op_at(finding.events[0])
