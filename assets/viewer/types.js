@@ -503,9 +503,9 @@
  * @property {number} nbytes
  * @property {number[]} members indices into counted_storages, none if it is kept elsewhere
  * @property {number} count of its storages
- * @property {number[]} top the time until it was saved, in the forward
+ * @property {number[]} top as wide as its ``forward_ns``
  * @property {number[]} waist its bytes
- * @property {number[]} bottom the time until it was read, in backward; empty if it was not
+ * @property {number[]} bottom as its ``backward_ns``; empty if it was not read
  * @property {number} forward_ns of ops of its block, until its save
  * @property {number} backward_ns of nodes of its block and what they recompute, until its read
  * @property {RibbonState} state

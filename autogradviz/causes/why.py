@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes, plural
+from autogradviz.analysis.formatting import display_op_name, format_bytes, plural
+from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.order_of_facts import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.causes.tensors_kept_after_step import find_kept
@@ -61,6 +62,7 @@ _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
 
 _MAX_ALTERNATIVES: Final = 4
 _MAX_PARAMETERS: Final = 2
+_MAX_READS: Final = 3  # of what a line cut off
 _MOST_LISTED: Final = 8  # names, if none is like the given one
 _CUTTING: Final = frozenset({"cut"})
 _MEANT: Final[dict[str, frozenset[str]]] = {
@@ -550,7 +552,15 @@ class _Answers:
         own = [fact.parameters for fact in of_finding]
         steps = self._owners(finding)
         if finding.culprit is not None:
-            steps.append(_step(finding.title, finding.culprit, finding.events))
+            before, after = self._around_cut(finding, next(iter(own), ()))
+            ends = (
+                f"no gradient goes from {after[0].text.split()[0]} past this line" if after else ""
+            )
+            steps += [
+                *before,
+                _step(ends or finding.title, finding.culprit, finding.events),
+                *after,
+            ]
         else:
             steps += self._states_of(next(iter(own), ()))
         steps = steps or [_step(finding.title, finding.victim, finding.events)]
@@ -580,6 +590,41 @@ class _Answers:
             to_record=missing,
             fix=finding.fix,
         )
+
+    def _around_cut(
+        self, finding: Finding, leaves: Sequence[int]
+    ) -> tuple[list[ExplanationStep], list[ExplanationStep]]:
+        """Return steps around the culprit: reads of parameters, and of what it cut off."""
+        if finding.slug != "gradient-missing" or len(finding.events) != 1:
+            return [], []
+        cut = self._analysis.op_at(finding.events[0])
+        if cut is None or cut.location != finding.culprit:
+            return [], []
+        ops = [op for op in self._analysis.ops if op.phase == "forward" and op.seq != cut.seq]
+        first = None
+        weights = set(leaves)
+        for op in ops:
+            if op.seq > cut.seq or op.written or weights.isdisjoint(_inputs(op)):
+                continue
+            if is_view(op):
+                weights.update(each.tensor_id for each in op.outputs)
+            else:
+                first = op  # the last one before the cut
+        before = [_reading(first, "the parameters")] if first else []
+        after: list[ExplanationStep] = []
+        reach = {each.tensor_id for each in cut.outputs}
+        for op in ops:
+            if op.seq < cut.seq or reach.isdisjoint(_inputs(op)):
+                continue
+            reach = {each.tensor_id for each in op.outputs}
+            if is_view(op):
+                continue
+            joins = op.node_id is not None
+            what = "its values, into the loss's graph" if joins else "its values, without a graph"
+            after.append(_reading(op, what))
+            if joins or len(after) == _MAX_READS:
+                break
+        return before, after
 
     def _states_of(self, leaves: Sequence[int]) -> list[ExplanationStep]:
         """Return the answers about the first parameters of a finding, each step once."""
@@ -764,6 +809,14 @@ def _another_line(place: SourceLocation) -> ExplanationStep:
 
 def _of_fact(fact: Fact) -> ExplanationStep:
     return _step(fact.effect, fact.culprit, fact.events)
+
+
+def _inputs(op: Op) -> set[int]:
+    return {each.tensor_id for each in op.inputs}
+
+
+def _reading(op: Op, what: str) -> ExplanationStep:
+    return _step(f"{display_op_name(op.name)} reads {what}", op.location, (op.seq,))
 
 
 def _step(text: str, place: SourceLocation | None, seqs: Iterable[int]) -> ExplanationStep:

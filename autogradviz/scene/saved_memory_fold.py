@@ -1,9 +1,9 @@
 """The fold: all saved storages of a step, from the forward that saved them to their backward.
 
 The forward runs from left to right, the step turns at the loss, and backward returns below. Each
-storage that autograd keeps is a ribbon: its upper edge is the time until it was saved, its waist is
-as wide as its bytes, its lower edge is the time of the node that read it. Positions are numbers
-from 0 to ``SCALE``.
+storage that autograd keeps is a ribbon: its upper edge is as wide as the time of its block until
+its save, its waist as its bytes, its lower edge as the time of its block until its read. Positions
+are numbers from 0 to ``SCALE``.
 
 There is a fold for each outermost backward that read something, and one for what was saved after
 the last. More than ``MAX_RIBBONS`` storages are joined by block and kind, or else by pieces of the
@@ -20,10 +20,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.flame_graph import backward_times
 from autogradviz.analysis.formatting import (
     display_op_name,
     format_bytes,
+    format_duration,
     plural,
     short_location,
     source_line,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import SavedTensor, Span
+    from autogradviz.analysis.types import MemoryCurve, SavedTensor, Span
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import RibbonState
 
@@ -59,6 +61,7 @@ MAX_BLOCKS_NAMED: Final = 2
 _BLOCK: Final = re.compile(r"^(?:.*?\.)??\d+(?=\.|$)")
 
 _Edge: TypeAlias = "tuple[float, ...]"  # from and to, or nothing
+_ByBlock: TypeAlias = "dict[tuple[str, int], list[_Strand]]"  # and backwards before
 _make_ribbon = maker(SceneRibbon)
 
 
@@ -74,6 +77,7 @@ class _Strand:
     begun_ns: int  # when its forward op began
     made_ns: int  # and when it ended
     order: int = 0  # in the forward of a compiled region
+    in_region: bool = False
     done_ns: int = -1  # when the node that read it ended
     read_ns: int = -1
     reads_ns: tuple[int, ...] = ()  # when nodes that saved it began
@@ -128,7 +132,7 @@ def build_fold(
     most = MAX_RIBBONS if len(turns) < 4 else MAX_RIBBONS // 2  # noqa: PLR2004
     _add_times(analysis, strands)
     for at, turn in enumerate(turns):
-        _place(turn, busy)
+        _place(turn)
         folds.append(_fold(analysis, turn, at, labels[at], busy, drawn=id(turn) in drawn))
         if id(turn) in drawn:
             ribbons += _ribbons(turn, at, names, most)
@@ -145,35 +149,82 @@ def _block(module: str) -> str:
 def _add_times(analysis: Analysis, strands: Iterable[_Strand]) -> None:
     """Give each strand times of its block: those until its save and until its read.
 
-    A block without a strand has none, and neither have blocks inside a compiled region: one op and
-    one node run all of it.
+    Strands of one moment share its time, as those of a compiled region do: one op and one node run
+    all of it. Where backward stopped in a block that it read nothing of, what it would have read
+    has the time.
     """
-    starts = sorted(s.start_ns for s in analysis.timeline.spans if s.kind == "backward")
-    made: dict[tuple[str, int], list[_Strand]] = defaultdict(list)
-    read: dict[tuple[str, int], list[_Strand]] = defaultdict(list)
-    for each in sorted(strands, key=attrgetter("made_ns")):
-        made[each.block, bisect_right(starts, each.made_ns)].append(each)
-    for each in sorted(strands, key=attrgetter("done_ns")):
-        if each.done_ns >= 0:
-            read[each.block, bisect_right(starts, each.read_ns)].append(each)
-
-    def nearest(
-        known: dict[tuple[str, int], list[_Strand]], edge: str, module: str, time_ns: int
-    ) -> _Strand | None:
-        found = known.get((_block(module), bisect_right(starts, time_ns)))
-        at = bisect_left(found, time_ns, key=attrgetter(edge)) if found else 0
-        return found[min(at, len(found) - 1)] if found else None
-
+    found = _StrandsOfBlocks(analysis, strands)
     phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward" and phase_of(op) == "forward":
-            strand = nearest(made, "made_ns", op.module, op.time_ns)
-            if strand:
-                strand.forward_ns += op.duration_ns
+            for strand, share in _shares(found.made(op.module, op.time_ns), op.duration_ns):
+                strand.forward_ns += share
+    for run in region_times(analysis):
+        for strand, share in _shares(found.regions.get(run.end_ns, []), run.own_ns):
+            strand.forward_ns += share
     for module, time_ns, duration_ns in backward_times(analysis):
-        strand = nearest(read, "done_ns", module, time_ns)
-        if strand:
-            strand.backward_ns += duration_ns
+        for strand, share in _shares(found.read(module, time_ns), duration_ns):
+            strand.backward_ns += share
+
+
+class _StrandsOfBlocks:
+    """Finds the strands to which the time of an op or a node belongs."""
+
+    def __init__(self, analysis: Analysis, strands: Iterable[_Strand]) -> None:
+        self._starts = sorted(s.start_ns for s in analysis.timeline.spans if s.kind == "backward")
+        self._made: _ByBlock = defaultdict(list)
+        self._read: _ByBlock = defaultdict(list)
+        self._unread: _ByBlock = defaultdict(list)
+        self.regions: dict[int, list[_Strand]] = defaultdict(list)
+        """Those of a compiled region, by the time at which it saved or at which backward began."""
+        stopped = any(node.state == "failed" for node in analysis.graph.nodes.values())
+        for each in sorted(strands, key=attrgetter("done_ns")):
+            before = bisect_right(self._starts, each.made_ns)
+            self._made[each.block, before].append(each)
+            if each.done_ns >= 0:
+                self._read[each.block, bisect_right(self._starts, each.read_ns)].append(each)
+            elif stopped:
+                self._unread[each.block, before + 1].append(each)
+            for time_ns in (each.made_ns, each.read_ns) if each.in_region else ():
+                self.regions[time_ns].append(each)
+        for of_block in self._made.values():
+            of_block.sort(key=attrgetter("made_ns"))
+
+    def _key(self, module: str, time_ns: int) -> tuple[str, int]:
+        return _block(module), bisect_right(self._starts, time_ns)
+
+    def made(self, module: str, time_ns: int) -> Sequence[_Strand]:
+        """Return those that an op made, or the next ones of its block."""
+        return _next(self._made.get(self._key(module, time_ns), []), "made_ns", time_ns)
+
+    def read(self, module: str, time_ns: int) -> Sequence[_Strand]:
+        """Return those that a node read, or the next ones of its block."""
+        key = self._key(module, time_ns)
+        return (
+            self.regions.get(time_ns)
+            or _next(self._read.get(key, []), "done_ns", time_ns)
+            or self._unread.get(key, [])
+        )
+
+
+def _next(strands: Sequence[_Strand], edge: str, time_ns: int) -> Sequence[_Strand]:
+    """Return those of the first moment from a time on, or of the last one."""
+    if not strands:
+        return ()
+    key = attrgetter(edge)
+    at = min(bisect_left(strands, time_ns, key=key), len(strands) - 1)
+    moment = key(strands[at])
+    first = bisect_left(strands, moment, key=key)
+    return strands[first : bisect_right(strands, moment, key=key)]
+
+
+def _shares(strands: Sequence[_Strand], ns: float) -> Iterable[tuple[_Strand, int]]:
+    """Yield equal parts of a time."""
+    left = round(ns)
+    for at, strand in enumerate(strands):
+        share = left // (len(strands) - at)
+        left -= share
+        yield strand, share
 
 
 def _shared_root(blocks: Collection[str]) -> str:
@@ -228,6 +279,7 @@ def _strands(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -
             begun_ns=begun_ns,
             made_ns=ran.get(node_id, begun_ns) if op is None else begun_ns + op.duration_ns,
             order=within.order if within else 0,
+            in_region=within is not None,
             read_ns=min(runs, default=(-1, -1))[0],
             reads_ns=tuple([start for start, _ in runs]),
             done_ns=min(runs, default=(-1, -1))[1],
@@ -320,60 +372,37 @@ def _turns(analysis: Analysis, strands: Iterable[_Strand]) -> list[_Turn]:
     return [turn for turn in turns if turn.strands]
 
 
-def _place(turn: _Turn, busy: Callable[[int], float]) -> None:
-    """Set order, upper and lower edges of the strands of a turn, and their states.
-
-    In the forward, a strand has the time from the end of the op that made the one before to the
-    end of its own; in backward, it is the same with the nodes that read them.
-    """
+def _place(turn: _Turn) -> None:
+    """Set order, upper and lower edges of the strands of a turn, and their states."""
     strands = turn.strands
     strands.sort(key=lambda each: (each.made_ns, each.order, each.saved_ns, each.storage_id))
-    begun_ns = min(each.begun_ns for each in strands)
-    _divide(strands, [busy(each.made_ns) for each in strands], "top", busy(begun_ns))
+    _divide(strands, [each.forward_ns for each in strands], "top")
     for strand in strands:
         if strand.read_ns < 0 and strand.state != "broken":
             waiting = turn.backward is None
             strand.state = "unread" if strand.freed_ns >= 0 else "waiting" if waiting else "kept"
-    read = [each for each in strands if each.read_ns >= 0]
-    read.sort(key=lambda each: (each.done_ns, -each.made_ns, -each.order, -each.storage_id))
-    start_ns = turn.backward.start_ns if turn.backward else 0
-    _divide(read, [busy(each.done_ns) for each in read], "bottom", busy(start_ns))
+    read = [each for each in strands if each.read_ns >= 0 or each.backward_ns]
+    read.sort(
+        key=lambda each: (
+            each.read_ns < 0, each.done_ns, -each.made_ns, -each.order, -each.storage_id,
+        )
+    )  # fmt: skip
+    _divide(read, [each.backward_ns for each in read], "bottom")
     for strand in read:
         low, high = strand.bottom
         strand.bottom = SCALE - high, SCALE - low
 
 
 def _divide(
-    strands: Sequence[_Strand],
-    times: Sequence[float],
-    edge: Literal["top", "bottom"],
-    first: float,
+    strands: Sequence[_Strand], times: Sequence[int], edge: Literal["top", "bottom"]
 ) -> None:
-    """Divide an edge between strands: each gets the time since the one before.
-
-    A fifth of the edge is divided evenly, so that a strand of no time is visible. Strands of one
-    time share it.
-
-    Args:
-        strands: in the order of their times.
-        times: at which they end.
-        edge: the edge that is set.
-        first: when the first one began.
-    """
-    if not strands:
-        return
-    first = min(first, times[0])
-    span = times[-1] - first
-    share = 0.8 if span > 0 else 0.0
-    even = SCALE * (1 - share) / len(strands)
-    at, before = 0.0, first
-    for time, group in groupby(range(len(strands)), key=times.__getitem__):
-        members = list(group)
-        width = even * len(members) + (SCALE * share * (time - before) / span if span else 0.0)
-        for member in members:
-            setattr(strands[member], edge, (at, at + width / len(members)))
-            at += width / len(members)
-        before = time
+    """Divide an edge between strands in proportion to their times; evenly, if they have none."""
+    total = sum(times)
+    at = 0.0
+    for strand, time in zip(strands, times, strict=True):
+        width = SCALE * time / total if total else SCALE / len(strands)
+        setattr(strand, edge, (at, at + width))
+        at += width
 
 
 def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterable[SceneRibbon]:
@@ -387,7 +416,7 @@ def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterab
     for block in _join(turn.strands, most):
         tops = _side_by_side([[each.top for each in part] for part in block])
         bottoms = _side_by_side(
-            [[each.bottom for each in part if each.read_ns >= 0] for part in block]
+            [[each.bottom for each in part if each.bottom[0] >= 0] for part in block]
         )
         name = _name_of_block([each for part in block for each in part])
         for part, top, bottom in zip(block, tops, bottoms, strict=True):
@@ -492,7 +521,7 @@ def _ribbon(
         elsewhere=first.elsewhere,
         written=written,
         written_by=first.written_by,
-        saved_ns=first.held_ns,
+        saved_ns=first.made_ns if first.in_region else first.held_ns,
         read_ns=read_ns,
         freed_ns=first.freed_ns if len(members) == 1 else -1,
     )
@@ -514,7 +543,7 @@ def _fold(
     return SceneFold(
         index=at,
         label=label,
-        sentence=_sentence(analysis, turn, peak, by_kind, label),
+        sentence=_sentence(analysis, turn, peak, by_kind, label, busy),
         step=_step(analysis, turn),
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
@@ -613,25 +642,58 @@ def _sentence(
     peak: int,
     by_kind: Sequence[tuple[str, int]],
     label: str,
+    busy: Callable[[int], float],
 ) -> str:
     """Return sentences about the kinds that fill the memory, and about what is unusual."""
     again = sum(each.nbytes for each in turn.strands if each.recomputed)
-    without = analysis.peak_without_checkpoints if again and not label else 0
+    without = _peak_without_checkpoints(analysis, turn, peak) if again else 0
     place = f"held at the peak for {label}" if label else "held at the peak"
     if label and len(analysis.steps) > 1:
         place += f" of step {analysis.steps[_step(analysis, turn)].number}"
     if without > peak:
-        place += f", about {format_bytes(without)} without checkpoints"
-        text = f"{format_bytes(peak)} {place}: backward recomputes {format_bytes(again)}."
+        again_ns = _recomputation_time(analysis, turn, busy)
+        second = 1_000_000_000
+        time = format_duration(again_ns) if again_ns < second else f"{again_ns / second:.2f} s"
+        text = f"{format_bytes(peak)} {place} instead of about {format_bytes(without)}, "
+        text += f"for {time} of recomputation."
     elif peak:
         largest = by_kind[:MAX_KINDS_NAMED]
         named = ", ".join(f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in largest)
         text = f"{format_bytes(peak)} {place}: {named}."
     else:
         text = "Nothing is held in place."
-    if again and without <= peak:
+    if again:
         text += f" {format_bytes(again)} recomputed in this backward, in all."
     return text + _unusual(analysis, turn)
+
+
+def _peak_without_checkpoints(analysis: Analysis, turn: _Turn, peak: int) -> int:
+    """Return about the peak of a turn without checkpoints, 0 if other turns hold more then."""
+    start_ns = min(each.begun_ns for each in turn.strands)
+    end_ns = turn.backward.end_ns if turn.backward else analysis.end_ns
+
+    def highest(curve: MemoryCurve) -> int:
+        first, last = (bisect_right(curve.times_ns, each) for each in (start_ns, end_ns))
+        return max(curve.nbytes[max(0, first - 1) : last], default=0)
+
+    if highest(analysis.memory) > peak + turn.shared_nbytes:
+        return 0
+    return highest(analysis.memory_without_checkpoints)
+
+
+def _recomputation_time(analysis: Analysis, turn: _Turn, busy: Callable[[int], float]) -> int:
+    """Return the time of the recomputations in the backward of a turn."""
+    span = turn.backward
+    return round(
+        sum(
+            busy(each.end_ns) - busy(each.start_ns)
+            for each in analysis.timeline.spans
+            if each.kind == "recompute"
+            and not each.depth
+            and span is not None
+            and span.start_ns <= each.start_ns <= span.end_ns
+        )
+    )
 
 
 def _unusual(analysis: Analysis, turn: _Turn) -> str:

@@ -538,9 +538,9 @@ class SceneRibbon:
     nbytes: int
     members: tuple[int, ...]  # indices into counted_storages, none if it is kept elsewhere
     count: int  # of its storages
-    top: tuple[int, ...]  # the time until it was saved, in the forward
+    top: tuple[int, ...]  # as wide as its ``forward_ns``
     waist: tuple[int, ...]  # its bytes
-    bottom: tuple[int, ...]  # the time until it was read, in backward; empty if it was not
+    bottom: tuple[int, ...]  # as its ``backward_ns``; empty if it was not read
     forward_ns: int  # of ops of its block, until its save
     backward_ns: int  # of nodes of its block and what they recompute, until its read
     state: RibbonState

@@ -171,8 +171,13 @@ def test_saved_values_are_named_by_what_eager_code_saves_them_for():
     assert expected | {"reciprocal of std", "linear input"} <= labels
     assert expected <= {storage.name for storage in trace._scene.storages}
     assert not any("GraphModule" in storage.name for storage in trace._scene.storages)
-    # One op ran all of the region: its time is not divided between blocks.
-    assert not any(ribbon.forward_ns for ribbon in ribbons if ribbon.block)
+    # One op and one node ran all of the region: its values are saved, and read, at one moment.
+    within = [ribbon for ribbon in ribbons if ribbon.block]
+    assert len({ribbon.saved_ns for ribbon in within}) == 1
+    assert len({ribbon.read_ns for ribbon in within}) == 1
+    for times in zip(*((each.forward_ns, each.backward_ns) for each in within), strict=True):
+        assert min(times) > 0
+        assert max(times) - min(times) <= 1
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

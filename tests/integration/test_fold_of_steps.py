@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from interpreters import run_forked
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointError, checkpoint
 
 import autogradviz
 from autogradviz.analysis.flame_graph import build_flame_rows
@@ -164,6 +165,42 @@ def test_a_block_has_the_time_of_its_own_ops_and_nodes(checkpointed):
         assert (forward[block], backward[block]) == (ops[block], nodes[block])
 
 
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_edges_are_as_wide_as_the_times_of_blocks(checkpointed):
+    ribbons = of_blocks(checkpointed=checkpointed)._viewer_scene.ribbons
+    for edge, time in (("top", "forward_ns"), ("bottom", "backward_ns")):
+        ends = [ribbon for ribbon in ribbons if getattr(ribbon, edge)]
+        extents = [getattr(ribbon, edge) for ribbon in ends]
+        total = sum(getattr(ribbon, time) for ribbon in ribbons)
+        whole = max(high for _, high in extents) - min(low for low, _ in extents)
+        for ribbon, (low, high) in zip(ends, extents, strict=True):
+            assert high - low == pytest.approx(whole * getattr(ribbon, time) / total, abs=2)
+
+
+def test_the_block_in_which_recomputation_stopped_has_its_time():
+    class Counting(Block):
+        calls = 0
+
+        def forward(self, x):
+            Counting.calls += 1
+            return super().forward(x).sin() if Counting.calls == 2 else super().forward(x)
+
+    model = nn.ModuleList(Counting() for _ in range(3))
+
+    def step():
+        x = torch.ones(4, 8)
+        for block in model:
+            x = checkpoint(block, x, use_reentrant=False)
+        x.sum().backward()
+
+    with pytest.raises(CheckpointError), autogradviz.record(model) as trace:
+        step()
+    ribbons = trace._viewer_scene.ribbons
+    entered = {ribbon.block for ribbon in ribbons if ribbon.bottom}
+    assert entered == {"1", "2"}
+    assert all(ribbon.backward_ns for ribbon in ribbons if ribbon.block == "1")
+
+
 def test_a_checkpoint_is_a_gap_that_backward_fills():
     scene = of_blocks(checkpointed=True)._viewer_scene
     again = [ribbon for ribbon in scene.ribbons if ribbon.recomputed]
@@ -173,9 +210,30 @@ def test_a_checkpoint_is_a_gap_that_backward_fills():
     (fold,) = scene.folds
     assert all(ribbon.saved_ns > fold.turn_ns for ribbon in again)
     assert sum(ribbon.nbytes for ribbon in again) == 1536
-    assert fold.sentence == (
-        "896 B held at the peak, about 2.0 kB without checkpoints: backward recomputes 1.5 kB."
+    assert re.fullmatch(
+        r"896 B held at the peak instead of about 2\.0 kB, for [\d.]+ [mµ]s of recomputation\. "
+        r"1\.5 kB recomputed in this backward, in all\.",
+        fold.sentence,
     )
+
+
+def test_each_step_says_what_checkpoints_save():
+    model = nn.ModuleList(Block() for _ in range(3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        for _ in range(2):
+            x = torch.ones(4, 8)
+            for block in model:
+                x = checkpoint(block, x, use_reentrant=False)
+            x.square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    folds = record(step, model)._viewer_scene.folds
+    assert len(folds) == 2
+    for number, fold in enumerate(folds):
+        assert f"of step {number} instead of about 2.0 kB, for" in fold.sentence
 
 
 def test_the_peak_without_checkpoints_is_that_of_the_step_without_them():

@@ -238,6 +238,28 @@ def test_missing_gradient_is_reported_with_the_end_of_its_path(kind):
     assert finding.title.startswith("2 parameters got no gradient: ")
     assert (finding.culprit and finding.culprit.text) == MISSING[kind]
     assert "cut.weight, cut.bias" in finding.explanation
+    assert "Optimizers skip them: 2 of 4 parameters do not train." in finding.explanation
+
+
+def test_the_way_past_a_detach_has_who_reads_on_both_sides():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router, self.expert = nn.Linear(3, 4), nn.Linear(3, 4)
+
+        def forward(self, x):
+            weights = self.router(x).detach().softmax(-1)
+            return weights[:, :2] * self.expert(x)[:, :2]
+
+    net = Mixed()
+    trace = recorded(lambda: net(X).sum().backward(), net)
+    (finding,) = trace.diagnose()
+    assert [step.text for step in trace.why(finding).steps] == [
+        "addmm reads the parameters",
+        "no gradient goes from softmax past this line",
+        "softmax reads its values, without a graph",
+        "mul reads its values, into the loss's graph",
+    ]
 
 
 def test_frozen_parameters_and_parameters_outside_inputs_are_not_missing():

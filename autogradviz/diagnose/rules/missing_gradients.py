@@ -106,8 +106,10 @@ def gradient_missing(evidence: Evidence) -> Iterator[Draft]:
         group = groups.setdefault((cause.title, cause.culprit), (cause, {}))
         group[1][tensor_id] = missing[tensor_id]
     is_awaited = _UNFINISHED_REDUCTION.holds(evidence.analysis)
+    known = evidence.causal_graph.requires_grad.keys() & evidence.analysis.parameters.keys()
+    count = len(known | missing.keys())
     for cause, names in sorted(groups.values(), key=_sort_key):
-        yield _missing_gradient(cause, names, is_awaited=is_awaited)
+        yield _missing_gradient(cause, names, count, is_awaited=is_awaited)
 
 
 def _sort_key(group: tuple[_Cause, dict[int, str]]) -> tuple[bool, int]:
@@ -218,9 +220,19 @@ def _before_data_was_set(evidence: Evidence, parameters: Collection[int]) -> set
     return found
 
 
-def _missing_gradient(cause: _Cause, concerned: dict[int, str], *, is_awaited: bool) -> Draft:
-    """Return the draft of one cause; ``is_awaited`` if DDP raised because it got no gradient."""
+def _missing_gradient(
+    cause: _Cause, concerned: dict[int, str], count: int, *, is_awaited: bool
+) -> Draft:
+    """Return the draft of one cause.
+
+    Args:
+        cause: why they got no gradient.
+        concerned: names of parameters, by tensor.
+        count: of all parameters that require a gradient.
+        is_awaited: DDP raised because they got none.
+    """
     names = list(concerned.values())
+    skipped = f"Optimizers skip them: {len(names):,} of {count:,} parameters do not train."
     subject = f"{names[0]} got" if len(names) == 1 else f"{len(names)} parameters got"
     return Draft(
         slug="gradient-missing" if cause.region is None else "reentrant-no-grad-input",
@@ -230,6 +242,7 @@ def _missing_gradient(cause: _Cause, concerned: dict[int, str], *, is_awaited: b
         explanation=[
             f"{join_names(names)}: a gradient is required, and backward computed none.",
             *cause.lines,
+            *((skipped,) if len(names) > 1 and not is_awaited else ()),
             *((_AWAITED,) if is_awaited else ()),
         ],
         fix=_FIX_AWAITED if is_awaited else cause.fix,

@@ -183,10 +183,8 @@ class _Drawing:
             look = svg.stroke(mix(hue, 0.7, page), 1, dash="4 3", fill=mix(hue, 0.06, page))
             drawn = svg.path(outline, look)
         elif ribbon.recomputed:
-            gap = svg.stroke(
-                mix(colors.recompute, 0.4, page), 0.8, dash="3 3",
-                fill=mix(colors.recompute, 0.05, page),
-            )  # fmt: skip
+            pale = mix(colors.recompute, 0.09, page)
+            gap = svg.stroke(pale, 0.8, fill=pale)
             drawn = self._part(svg.path(outline, gap), 0, TURN)
             drawn += self._part(svg.path(outline, fill), TURN, 1)
             left, right = map(self._x, ribbon.waist)

@@ -62,7 +62,7 @@ export function paintHeld(canvas, palette, curves, turn = 0.5) {
   }
   curves.forEach((points, place) => {
     const color = palette[COLORS[place]];
-    setStroke(ctx, color, place ? 1.8 : 1.4);
+    setStroke(ctx, color, 1.8);
     ctx.setLineDash(place ? [] : [4, 3]);
     ctx.beginPath();
     ctx.moveTo(x(0), bottom);

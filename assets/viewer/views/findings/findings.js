@@ -185,8 +185,12 @@ function nothingFound(store) {
       "agv-check-group",
       h("h4", "", title),
       ...factRows(store, topic),
-      h("div", "agv-muted", `none of ${plural(kinds.length, "kind")} of problems:`),
-      h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
+      h(
+        "details",
+        "agv-muted",
+        h("summary", "", `none of ${plural(kinds.length, "kind")} of problems`),
+        h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
+      ),
     ),
   );
   return h(

@@ -6,6 +6,7 @@ import { formatCount } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/draw_icon.js";
 import { sameItem } from "../../shared_view_state.js";
 import { stateOfUnused } from "../../shell/search_entries.js";
+import { nodesWithin } from "../../scene/scene_index.js";
 
 /** @typedef {import("../../shared_view_state.js").Item} Item */
 
@@ -78,11 +79,22 @@ export class Outline {
    * @param {number} level
    */
   #listGroup(group, level) {
-    const { cells, rows } = this.store.scene.groups[group];
+    const { groups, nodes } = this.store.scene;
+    const { cells, rows } = groups[group];
+    const begun = (/** @type {{kind: string, ref: number}} */ { kind, ref }) =>
+      kind === "node"
+        ? nodes[ref].born_ns
+        : nodesWithin(this.store.sceneIndex, ref).reduce(
+            (least, at) => Math.min(least, nodes[at].born_ns),
+            Infinity,
+          );
     const inside = rows
       .flat()
       .map((cell) => cells[cell])
-      .filter((cell) => cell.kind === "node" || cell.kind === "group");
+      .filter((cell) => cell.kind === "node" || cell.kind === "group")
+      .map((cell) => ({ ...cell, begun: begun(cell) }));
+    // In the order of the forward, which the layout of the graph need not have.
+    if (inside.every((each) => each.begun >= 0)) inside.sort((a, b) => a.begun - b.begun);
     inside.forEach(({ kind, ref }, at) => {
       const item = /** @type {Item} */ ({ kind, index: ref });
       this.rows.push({ item, level, position: at + 1, siblings: inside.length });

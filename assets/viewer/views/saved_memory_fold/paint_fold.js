@@ -37,8 +37,7 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  */
 
 /** Instruction for reading the picture, painted if it fits. */
-const HINT =
-  "above: when it is saved · middle: bytes · below: when backward reads it · pale: few bytes";
+const HINT = "above, below: time of each block · middle: bytes · pale: few bytes";
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
@@ -87,6 +86,7 @@ export function paintFold({ pen, width, height }, picture) {
       failed: isStopped(scene),
       planned: isPlanned(picture, ribbon),
       hovered: ribbon === picture.hovered || (picture.work >= 0 && ribbon.node === picture.work),
+      lit: picture.lit.has(ribbon),
     };
   });
   const paintOne = (/** @type {Pen} */ on, /** @type {number} */ at) =>
@@ -95,7 +95,8 @@ export function paintFold({ pen, width, height }, picture) {
     const state = {
       common: `${fold.index} ${picture.theme} ${Object.values(palette).join()}`,
       looks: looks.map(
-        ({ share, planned, hovered }, at) => `${share} ${planned} ${hovered} ${kinds[at]}`,
+        ({ share, planned, hovered, lit }, at) =>
+          `${share} ${planned} ${hovered} ${lit} ${kinds[at]}`,
       ),
     };
     picture.layer.paint({ pen, width, height }, area, ribbons, state, paintOne);
@@ -147,9 +148,9 @@ function shareOf(scene, ribbon, time) {
  * @param {Area} area
  * @param {Ribbon} ribbon
  * @param {string} hue
- * @param {{share: number, hovered: boolean, planned: boolean, failed: boolean}} now
+ * @param {{share: number, hovered: boolean, lit: boolean, planned: boolean, failed: boolean}} now
  */
-function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }) {
+function paintRibbon(pen, area, ribbon, hue, { share, hovered, lit, planned, failed }) {
   const { ctx, palette } = pen;
   const whole = { ...area, left: area.left - 1, right: area.right + 1 };
   // Few bytes with a long time are no large area: at its ends, a ribbon is as wide as its time.
@@ -175,10 +176,13 @@ function paintRibbon(pen, area, ribbon, hue, { share, hovered, planned, failed }
   }
   if (ribbon.recomputed || planned) {
     const start = startOf(area, { ...ribbon, recomputed: 1 });
-    paint(mix(palette.recompute, palette.surface, 0.05));
-    clipped(pen, { ...whole, top: area.top, bottom: start }, () =>
-      line(mix(palette.recompute, palette.surface, 0.4), [3, 3]),
-    );
+    // The gap of a block is one pale area.
+    const gap = mix(palette.recompute, palette.surface, 0.09);
+    paint(gap);
+    clipped(pen, { ...whole, top: area.top, bottom: start }, () => {
+      line(gap, []);
+      if (hovered || lit) line(mix(palette.recompute, palette.surface, 0.7), [3, 3]);
+    });
     clipped(pen, { ...whole, top: start, bottom: area.bottom + 1 }, () => {
       paint(fill);
       line(palette.surface, []);
@@ -268,31 +272,32 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   const short = shortNames(ribbons.map(({ block }) => block));
   const roomOf = (/** @type {Block} */ { extent: [from, to] }) =>
     xAt(area, to) - xAt(area, from) - 1;
-  // A block inside a compiled region has no time of its own.
-  const forms = [
-    (/** @type {Block} */ { block, line, ns }) =>
-      block && ns ? `${block} · ${formatDuration(ns)}` : block || line,
-    (/** @type {Block} */ { block, line }) => block || line,
-    (/** @type {Block} */ { block, line }) => (block ? short(block) : line),
-  ];
-  const bars = (/** @type {Block[]} */ run, /** @type {number} */ y, /** @type {string} */ hue) => {
-    const fits = (/** @type {Block} */ each, /** @type {typeof forms[0]} */ form) =>
-      widthOf(pen, form(each), 10.5) < roomOf(each) - 8;
-    const common = forms.find((form) => run.every((each) => fits(each, form))) ?? forms[2];
-    for (const each of run) {
+  const bars = (
+    /** @type {"top" | "bottom"} */ edge,
+    /** @type {number} */ y,
+    /** @type {string} */ hue,
+  ) => {
+    for (const each of extents(ribbons, edge)) {
       const room = roomOf(each);
       if (room < 1) continue;
       const left = xAt(area, each.extent[0]);
       pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
       roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
       pen.ctx.fill();
-      if (!fits(each, common)) continue;
+      const { block, until, line, ns } = each;
+      const time = ns ? ` · ${formatDuration(ns)}` : "";
+      const names = until ? nameRange(short(block), short(until)) : short(block);
+      const forms = until
+        ? [`${names}${time}, ${edge === "top" ? "saved" : "read"} at once`, names]
+        : [block && block + time, names && names + time, names || line];
+      const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
+      if (!text) continue;
       const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
-      write(pen, common(each), left + room / 2, y + BAR / 2 - 1, style);
+      write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
     }
   };
-  for (const run of runs(extents(ribbons, "top"))) bars(run, area.top - BAR, palette.edge);
-  for (const run of runs(extents(ribbons, "bottom"))) bars(run, area.bottom + 2, palette.backward);
+  bars("top", area.top - BAR, palette.edge);
+  bars("bottom", area.bottom + 2, palette.backward);
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
@@ -307,7 +312,10 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   ctx.setLineDash([]);
 }
 
-/** @typedef {{block: string, line: string, extent: [number, number], nbytes: number, again: number, ns: number}} Block */
+/**
+ * @typedef {{block: string, until: string, moment: number, line: string, extent: [number, number],
+ *   nbytes: number, again: number, ns: number}} Block until: the last of several of one moment
+ */
 
 /**
  * Return blocks side by side whose names differ in a number, as h.0 and h.1: one rule names all.
@@ -330,7 +338,8 @@ function runs(blocks, is = () => true) {
 }
 
 /**
- * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines.
+ * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines. Blocks
+ * of a compiled region are saved, and read, at one moment: together they have one time.
  *
  * @param {Ribbon[]} ribbons
  * @param {"top" | "waist" | "bottom"} edge
@@ -347,12 +356,15 @@ function extents(ribbons, edge, isAgain = ({ recomputed }) => !!recomputed) {
     const { block, nbytes, [edge]: extent } = ribbon;
     const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
     const line = block || !ribbon.lineno ? "" : `line ${ribbon.lineno}`;
+    const moment = edge === "waist" ? -1 : edge === "top" ? ribbon.saved_ns : ribbon.read_ns;
     let last = found.at(-1);
-    if (last?.block !== block || last.line !== line) {
+    if (last && moment >= 0 && last.moment === moment && last.block !== block) last.until = block;
+    else if (last?.block !== block || last.line !== line) {
       const ends = /** @type {[number, number]} */ ([...extent]);
-      last = { block, line, extent: ends, nbytes: 0, again: 0, ns: 0 };
+      last = { block, until: "", moment, line, extent: ends, nbytes: 0, again: 0, ns: 0 };
       found.push(last);
     }
+    last.moment = moment;
     last.extent[1] = Math.max(last.extent[1], extent[1]);
     last.nbytes += nbytes;
     last.again += isAgain(ribbon) ? nbytes : 0;
@@ -408,11 +420,13 @@ function paintWaists(pen, area, picture) {
   ) => {
     const color = share > 0.5 ? palette.recompute : palette.text;
     const nameOf = ({ block, line } = run[0]) => (block ? short(block) : line) || "no module";
+    const bytes = (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))}`;
+    // In a narrow picture, a label on each block would cover it.
     const forms = [
-      (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))} ${word}`,
-      (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))}`,
-      (/** @type {Block} */ each) => `${nameOf(each)}\n${formatBytes(bytesOf(each))}`,
-    ];
+      (/** @type {Block} */ each) => `${bytes(each)} ${word}`,
+      bytes,
+      (/** @type {Block} */ each) => bytes(each).replace(" · ", "\n"),
+    ].slice(0, area.right - area.left < 500 ? 2 : 3);
     const fits = (/** @type {typeof forms[0]} */ form) =>
       run.every((each) => {
         const room = xAt(area, each.extent[1]) - xAt(area, each.extent[0]) - 14;

@@ -73,28 +73,29 @@ export function paintModulesWithout(pen, { sceneIndex, open }, boxes) {
   for (const { modules, lines, readers } of cutsOf(sceneIndex, open)) {
     const ends = boxes.filter(({ kind, ref }) => readers.has(`${kind} ${ref}`));
     if (!modules || !ends.length) continue;
-    const y = Math.max(free, Math.min(...ends.map((end) => end.y)) - 56);
+    const y = Math.max(free, Math.min(...ends.map((end) => end.y)) - 70);
     const style = { size: SIZE, weight: 600, color: palette.path };
     const width = COLUMN - 14;
     setStroke(ctx, palette.path, 1.6);
     ctx.setLineDash([3, 2]);
     ctx.beginPath();
-    ctx.moveTo(x, y + 18);
-    ctx.lineTo(x, Math.max(y + 40, ...ends.map((end) => end.y - 7)));
+    ctx.moveTo(x, y + 32);
+    ctx.lineTo(x, Math.max(y + 54, ...ends.map((end) => end.y - 7)));
     for (const end of ends) {
       ctx.moveTo(x, end.y - 7);
       ctx.lineTo(end.x + 10, end.y - 7);
       ctx.lineTo(end.x + 10, end.y);
     }
     ctx.stroke();
-    roundRect(ctx, -COLUMN + 4, y, width, 18, 4);
+    roundRect(ctx, -COLUMN + 4, y, width, 32, 4);
     ctx.stroke();
     ctx.setLineDash([]);
-    paintCross(pen, x, y + 30);
-    write(pen, `${modules} · no gradient`, 9 - COLUMN, y + 9, { ...style, room: width - 10 });
+    paintCross(pen, x, y + 44);
+    write(pen, modules, 9 - COLUMN, y + 10, { ...style, room: width - 10 });
+    write(pen, "no gradient", 9 - COLUMN, y + 23, { ...style, weight: 400 });
     const label = [...lines].join(" · ");
-    write(pen, label, x - 10, y + 30, { ...style, align: "right", room: width - 26 });
-    free = y + 48;
+    write(pen, label, x - 10, y + 44, { ...style, align: "right", room: width - 26 });
+    free = y + 62;
     x += 5;
   }
 }
