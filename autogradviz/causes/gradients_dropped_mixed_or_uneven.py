@@ -178,9 +178,7 @@ class _Lives:
             if each.step.seq > started.seq and rest <= each.got.keys()
         )
         found = min(after, key=lambda each: each.step.seq, default=None)
-        if found is None or found.step.gradient_count is None:
-            return False
-        return len(found.got) - found.step.gradient_count == len(rest)
+        return found is not None and found.lost_count == len(rest)
 
     def _zeroed_at(self, leaf: int, part: GradientPart) -> SourceLocation | None:
         """Return the line that zeroed a gradient in place, None if it was removed."""

@@ -12,13 +12,13 @@ from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
 from autogradviz.causes.silent_mistakes_in_losses_and_noise import COMPARING, is_chosen_log
-from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, gradient_cuts
+from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, fix_of_cut, gradient_cuts
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import unused_results_of_grad
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, fix_of, reason_of
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import join_names
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.source_index import assigned_names, leaves_torch
+from autogradviz.diagnose.source.source_index import leaves_torch
 from autogradviz.events import NO_ID, BackwardStarted
 from autogradviz.support.source_lines_and_libraries import is_installed
 
@@ -106,23 +106,8 @@ class _Effects:
             share=max(lost, share if not without else lost),
             others=tuple(line.others),
             events=tuple(seqs),
-            fix=self._fix(line),
+            fix=fix_of_cut(self._evidence, line),
             slug="gradient-zero" if line.kind == "zero" and without else "",
-        )
-
-    def _fix(self, line: Cut) -> str:
-        """Return the change; a detached value that two losses read is detached for one of them."""
-        analysis, stacks = self._evidence.analysis, self._graph.stacks
-        places = {analysis.user_stack(stacks[each]) for each in line.readers} - {()}
-        names = assigned_names(line.location.text)
-        if line.kind == "detach" and leaves_torch(line.location):
-            names = frozenset()
-        if line.kind != "detach" or len(places) < 2 or len(names) != 1:  # noqa: PLR2004
-            return fix_of(line.kind, line.location)
-        (name,) = names
-        return (
-            "# leave the detach out here, if one of the losses wants the gradient,\n"
-            f"# and write {name}.detach() where the others read it"
         )
 
     def _scales_log_probability(self, index: int) -> bool:

@@ -76,7 +76,7 @@ def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
     texts = stage.page.evaluate("texts")
     assert f"detach, line {first.culprit_line}" in {text for text, *_ in texts}
     # One box at the end of all lines, on the left of all boxes.
-    [at] = {(x, y) for text, x, y, *_ in texts if text == "gate · no gradient"}
+    [at] = {(x, y) for text, x, y, *_ in texts if text == "no gradient"}
     boxes = stage.page.evaluate("document.querySelector('.agv-canvas').drawn")
     assert at[0] < -120
     assert min(box["x"] for box in boxes) >= 0

@@ -127,7 +127,7 @@ def test_compilations_of_a_backward_are_no_time_of_its_nodes():
         if any(n.start_ns <= c.start_ns and c.end_ns <= n.end_ns for n in nodes)
     )
     assert inside > 0
-    whole = sum(s.end_ns - s.start_ns for s in nodes if not s.depth)
+    whole = sum(s.end_ns - s.start_ns for s in scene.spans if s.kind == "backward")
     backward = [row.ns for row in scene.call_times if row.phase == "backward"]
     assert sum(backward) <= whole - inside
 

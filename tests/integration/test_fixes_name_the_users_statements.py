@@ -106,7 +106,7 @@ def test_what_a_write_into_part_of_a_tensor_reads_is_computed_first():
 
 def test_numbers_of_one_finding_count_steps():
     finding, [entry, *_] = first_finding(train)
-    assert "It was so in all 3 steps that follow another one." in finding.explanation
+    assert "It was so in 3 of 3 steps that follow another one." in finding.explanation
     assert entry.effect.endswith("contain those of earlier steps, in 3 backwards")
 
 

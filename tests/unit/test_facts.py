@@ -105,7 +105,7 @@ def test_weights_of_facts_come_from_the_table(path):
 def test_every_row_of_the_table_of_weights_is_used_and_has_a_reason():
     texts = "".join(path.read_text(encoding="utf-8") for path in CAUSES.glob("*.py"))
     unused = [name for name in order_of_facts.TABLE if texts.count(f'"{name}"') < 2]
-    assert unused == ["one way cut by a number", "one way cut by a detached number"]  # composed
+    assert unused == ["one way cut by a detached number"]  # composed
     assert all(row.reason for row in order_of_facts.TABLE.values())
 
 

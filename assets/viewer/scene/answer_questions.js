@@ -269,7 +269,7 @@ function whatHolds(sceneIndex, subject) {
 }
 
 /**
- * Return what fills the memory of a step, null for all steps.
+ * Return the answer to "what fills memory" for a step, null for all steps.
  *
  * @param {SceneIndex} sceneIndex
  * @param {string} _

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.diagnose.blame.gradients_lost import CREATING, NUMBERS, NumberReads
 from autogradviz.diagnose.evidence.evidence import once_per_recording
-from autogradviz.diagnose.evidence.requires_grad_flow import Flow
+from autogradviz.diagnose.evidence.requires_grad_flow import Flow, fix_of
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import (
     line_that_chooses,
     names_assigned,
     names_read,
 )
-from autogradviz.diagnose.source.source_index import leaves_torch
+from autogradviz.diagnose.source.source_index import assigned_names, leaves_torch
 from autogradviz.events import NO_ID, BackwardStarted, FunctionMarked
 
 if TYPE_CHECKING:
@@ -84,6 +84,22 @@ def ends_of_paths(evidence: Evidence) -> dict[int, tuple[Cut, int]]:
             behind = evidence.causal_graph.parameters_behind(index)
             found.update(dict.fromkeys(behind, (cut, index)))
     return found
+
+
+def fix_of_cut(evidence: Evidence, line: Cut) -> str:
+    """Return the change; a detached value that two losses read is detached for one of them."""
+    stacks = evidence.causal_graph.stacks
+    places = {evidence.analysis.user_stack(stacks[each]) for each in line.readers} - {()}
+    names = assigned_names(line.location.text)
+    if line.kind == "detach" and leaves_torch(line.location):
+        names = frozenset()
+    if line.kind != "detach" or len(places) < 2 or len(names) != 1:  # noqa: PLR2004
+        return fix_of(line.kind, line.location)
+    (name,) = names
+    return (
+        "# leave the detach out here, if one of the losses wants the gradient,\n"
+        f"# and write {name}.detach() where the others read it"
+    )
 
 
 class CutSearch:

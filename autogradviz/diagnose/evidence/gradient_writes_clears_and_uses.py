@@ -84,6 +84,12 @@ class StepGradients(NamedTuple):
         """Whether the step found no gradient."""
         return self.step.gradient_count == 0
 
+    @property
+    def lost_count(self) -> int | None:
+        """How many of the gradients the optimizer did not find; None if unknown."""
+        count = self.step.gradient_count
+        return None if count is None else len(self.got) - count
+
 
 @once_per_recording
 def gradients_of_steps(evidence: Evidence) -> list[list[StepGradients]]:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.op_calls_and_arguments import is_view
-from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, ends_of_paths, gradient_cuts
+from autogradviz.diagnose.blame.search_gradient_cuts import (
+    ADDING,
+    ends_of_paths,
+    fix_of_cut,
+    gradient_cuts,
+)
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import accumulations
 from autogradviz.diagnose.evidence.memory_needs import Reach, find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
@@ -314,7 +319,7 @@ class _Causes:
                 return None if trains else _without_input(region, inside)
         end = self._cuts.get(tensor_id)
         if end is not None:
-            return _ended(end, reach.first)
+            return _ended(self._evidence, end, reach.first)
         if self._has_no_influence(reach.first) or self._only_evaluated(tensor_id, storage_id):
             return None
         last = reach.last or reach.first
@@ -475,13 +480,15 @@ def _without_input(region: Region, first: Op) -> _Cause:
     )
 
 
-def _ended(end: End, first: Op) -> _Cause:
+def _ended(evidence: Evidence, end: End, first: Op) -> _Cause:
+    cuts = gradient_cuts(evidence)
+    line = next((c for c in cuts if (c.kind, c.location) == (end.kind, end.culprit)), None)
     return _Cause(
         f"the gradient path ends at {end.name}",
         ("The gradient path from the loss to them ends here:", end.culprit, end.reason),
         end.culprit,
         first.location,
-        end.fix,
+        end.fix if line is None else fix_of_cut(evidence, line),
         (end.op,),
     )
 

@@ -301,7 +301,7 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
 
 
 _WANTS_INDICES: Final = ("target dtype to be Long", "expected scalar type Long but found")
-"""What PyTorch says about targets of a loss that are classes, and are not integers."""
+"""Messages of PyTorch about targets of a loss that are classes, and are not integers."""
 
 
 def _changed_statement(message: str, place: SourceLocation | None) -> str:

@@ -67,7 +67,7 @@ def _compared(
 
 
 def _sides(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what a node compares for equality."""
+    """Yield the expressions that a node compares for equality."""
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
         yield node.left, node.comparators[0]
     elif isinstance(node, ast.Call) and source.last_name(node.func) in _COMPARISONS:
