@@ -264,8 +264,7 @@ class CausalGraph:
             used = held | self.got_gradient.keys()
             wanted = {each: required for each, required in wanted.items() if each in used}
         if not wanted:  # no module was called: the inputs of autograd.grad
-            requested = self.analysis.log.column(BackwardStarted, "input_tensor_ids")
-            wanted = {each: True for ids in requested for each in ids if each != NO_ID}
+            wanted = dict.fromkeys(self.requested, True)
         return {
             tensor_id: self.analysis.leaf_name(tensor_id)
             for tensor_id, required in wanted.items()
@@ -358,6 +357,12 @@ class CausalGraph:
             for each in {tensor_id, self.sharded_of_whole.get(tensor_id, tensor_id)}:
                 found[each].append(backward_id)
         return found
+
+    @cached_property
+    def requested(self) -> dict[int, None]:
+        """The tensors whose gradients ``autograd.grad`` returned, in the order of the calls."""
+        inputs = self.analysis.log.column(BackwardStarted, "input_tensor_ids")
+        return {each: None for ids in inputs for each in ids if each != NO_ID}
 
     @cached_property
     def final_norms(self) -> dict[int, float | None]:
@@ -484,6 +489,10 @@ class CausalGraph:
             return step.tensor_ids
         frozen = set(found.tensor_ids)
         return tuple(each for each in step.tensor_ids if each not in frozen)
+
+    def step_after(self, leaf: int, seq: int) -> OptimizerStepped | None:
+        """Return the next step of an optimizer that has a leaf, after an event."""
+        return next((s for s in self.steps if s.seq > seq and leaf in s.tensor_ids), None)
 
     @cached_property
     def frozen_in_steps(self) -> dict[int, FrozenTensorsFound]:

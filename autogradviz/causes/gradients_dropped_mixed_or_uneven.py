@@ -314,7 +314,7 @@ class _Lives:
 
     def _cleared_before(self, leaf: int, part: GradientPart) -> str:
         """Return the statements that clear a gradient before a backward, in the program's names."""
-        own = next((s for s in self.steps if s.seq > part.seq and leaf in s.tensor_ids), None)
+        own = self._graph.step_after(leaf, part.seq)
         place = self._evidence.analysis.location(own.stack_id) if own is not None else None
         backward = next(statements_of(self._line(part.backward_id)), None)
         text = ast.unparse(backward) if backward is not None else "loss.backward()"
@@ -343,7 +343,7 @@ class _Lives:
 
         If it has parts of several losses, and an optimizer stepped in between that lacks the leaf.
         """
-        own = next((s for s in self.steps if s.seq > window[-1].seq and leaf in s.tensor_ids), None)
+        own = self._graph.step_after(leaf, window[-1].seq)
         if own is None or self._leaking(leaf, window) is None:
             return None
         stepped = self._evidence.analysis.location(own.stack_id)

@@ -19,7 +19,7 @@ from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import join_names
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.source_index import leaves_torch
-from autogradviz.events import NO_ID, BackwardStarted
+from autogradviz.events import NO_ID
 from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
@@ -205,8 +205,7 @@ class _Effects:
     @cached_property
     def _requested(self) -> set[int]:
         """The tensors whose gradients ``autograd.grad`` returned, for an update."""
-        inputs = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
-        return {each for ids in inputs for each in ids} - unused_results_of_grad(self._evidence)
+        return self._graph.requested.keys() - unused_results_of_grad(self._evidence)
 
 
 def _one_way(line: Cut) -> str:

@@ -149,7 +149,7 @@ class _Scales:
     ) -> list[_Scaling]:
         """Return the scalings of a gradient between its last backward and the step."""
         seqs, last = self._graph.op_seqs, window[-1].seq
-        step = self._step_after(leaf, window)
+        step = self._graph.step_after(leaf, window[-1].seq)
         until = step.seq if step is not None else last
         return [each for each in scalings if last < seqs[each.op] < until]
 
@@ -251,7 +251,7 @@ class _Scales:
 
     def _written_in(self, leaf: int, window: list[GradientPart]) -> int:
         """Return the number of ops that wrote a gradient between its last backward and the step."""
-        last, step = window[-1].seq, self._step_after(leaf, window)
+        last, step = window[-1].seq, self._graph.step_after(leaf, window[-1].seq)
         until = step.seq if step is not None else last
         return len(
             {
@@ -303,7 +303,7 @@ class _Scales:
         for leaf, life in self._lives.items():
             for window in life.windows:
                 scaled = self._scaled_by_scaler(window[-1].backward_id)
-                step = self._step_after(leaf, window)
+                step = self._graph.step_after(leaf, window[-1].seq)
                 if scaled is None or step is None or self._written_in(leaf, window):
                     continue
                 if not in_use.isdisjoint(step.tensor_ids):
@@ -349,11 +349,6 @@ class _Scales:
         stack_id = graph.stacks[at]
         by_scaler = _is_of_scaler(analysis.calling_file(stack_id))
         return next(iter(analysis.user_stack(stack_id)), None) if by_scaler else None
-
-    def _step_after(self, leaf: int, window: list[GradientPart]) -> OptimizerStepped | None:
-        """Return the step that used a gradient."""
-        last = window[-1].seq
-        return next((e for e in self._graph.steps if e.seq > last and leaf in e.tensor_ids), None)
 
     def other_divisor(self) -> Iterator[Fact]:
         """Yield a fact for each line that divides a mean by another number than that of backwards.

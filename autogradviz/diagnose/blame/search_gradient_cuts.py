@@ -266,8 +266,7 @@ class CutSearch:
     @cached_property
     def _only_requested(self) -> set[int]:
         """The tensors whose gradients ``autograd.grad`` returned, and that got none otherwise."""
-        inputs = self._graph.analysis.log.column(BackwardStarted, "input_tensor_ids")
-        return {each for ids in inputs for each in ids} - self._graph.got_gradient.keys()
+        return self._graph.requested.keys() - self._graph.got_gradient.keys()
 
     @cached_property
     def _inner(self) -> set[int]:

@@ -13,7 +13,7 @@ from autogradviz.analysis.causal_graph import ZEROING
 from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.diagnose.evidence.evidence import once_per_recording
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.events import NO_ID, BackwardStarted, GradAccumulated, NodeStarted, StackSeen
+from autogradviz.events import NO_ID, GradAccumulated, NodeStarted, StackSeen
 
 if TYPE_CHECKING:
     from autogradviz.analysis import Op
@@ -117,13 +117,12 @@ def unused_results_of_grad(evidence: Evidence) -> set[int]:
     the program did not assign what was returned to ``grad``.
     """
     tensors = evidence.analysis.tensors
-    inputs = evidence.analysis.log.column(BackwardStarted, "input_tensor_ids")
-    requested = {each for ids in inputs for each in ids}
+    requested = evidence.causal_graph.requested
     found: set[int] = set()
     for steps in gradients_of_steps(evidence) if requested else ():
         if all(each.step.gradient_count == len(each.got) for each in steps):
             got = {leaf for each in steps for leaf in each.got}
-            found.update(requested.intersection(steps[0].step.tensor_ids) - got)
+            found |= (requested.keys() & set(steps[0].step.tensor_ids)) - got
     return {
         each
         for each in found

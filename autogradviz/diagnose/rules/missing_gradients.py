@@ -133,9 +133,7 @@ def _missing(evidence: Evidence) -> dict[int, str]:
     requires = graph.requires_grad
     reached = set(graph.got_gradient)
     reached |= {event.tensor_id for event in log.of(GradientFound)}  # that of other ranks
-    reached |= {
-        each for wanted in log.column(BackwardStarted, "input_tensor_ids") for each in wanted
-    }  # autograd.grad returned it
+    reached |= graph.requested.keys()  # autograd.grad returned it
     reached |= _before_data_was_set(evidence, requires.keys())
     # Computed weights, such as an inner loop's, are not leaves and never have a gradient.
     reached |= {
