@@ -16,7 +16,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -398,11 +398,11 @@ def _divide(
 ) -> None:
     """Divide an edge between strands in proportion to their times; evenly, if they have none."""
     total = sum(times)
-    at = 0.0
-    for strand, time in zip(strands, times, strict=True):
-        width = SCALE * time / total if total else SCALE / len(strands)
-        setattr(strand, edge, (at, at + width))
-        at += width
+    parts = times if total else [1] * len(strands)
+    # Sums of integers: a sum of floats may end after SCALE, and its edge then begins below zero.
+    ends = [SCALE * end / (total or len(strands)) for end in accumulate(parts, initial=0)]
+    for strand, low, high in zip(strands, ends, ends[1:], strict=False):
+        setattr(strand, edge, (low, high))
 
 
 def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterable[SceneRibbon]:

@@ -15,8 +15,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
 import autogradviz
-from autogradviz.analysis.flame_graph import build_flame_rows
+from autogradviz.analysis.flame_graph import backward_times, build_flame_rows
 from autogradviz.render.widget import HEIGHT, HEIGHT_OF_FOLD
+from autogradviz.scene import saved_memory_fold
 from autogradviz.scene.saved_memory_fold import MAX_RIBBONS, SCALE
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -175,6 +176,18 @@ def test_edges_are_as_wide_as_the_times_of_blocks(checkpointed):
         whole = max(high for _, high in extents) - min(low for low, _ in extents)
         for ribbon, (low, high) in zip(ends, extents, strict=True):
             assert high - low == pytest.approx(whole * getattr(ribbon, time) / total, abs=2)
+
+
+@pytest.mark.parametrize("times", [(25, 25, 1), (4, 24, 11), (17, 30, 14)])
+def test_lower_edges_cover_the_step_whatever_the_times(monkeypatch, times):
+    # Their shares, added as floats, exceed one.
+    def chosen(analysis):
+        last = {module: at for module, at, _ in backward_times(analysis) if module}
+        return [(module, at, times[int(module[0])]) for module, at in last.items()]
+
+    monkeypatch.setattr(saved_memory_fold, "backward_times", chosen)
+    ends = [end for ribbon in of_blocks()._viewer_scene.ribbons for end in ribbon.bottom]
+    assert (min(ends), max(ends)) == (0, SCALE)
 
 
 def test_the_block_in_which_recomputation_stopped_has_its_time():

@@ -8,12 +8,12 @@ class LoRA(nn.Module):
     def __init__(self, base, rank=4, scale=2.0):
         super().__init__()
         self.base = base.requires_grad_(False)
-        self.A = nn.Parameter(torch.zeros(rank, base.in_features))
+        self.A = nn.Parameter(torch.zeros(rank, base.in_features))  # NAMED
         self.B = nn.Parameter(torch.zeros(base.out_features, rank))
         self.scale = scale
 
     def forward(self, x):
-        return self.base(x) + self.scale * (x @ self.A.T @ self.B.T)  # NAMED
+        return self.base(x) + self.scale * (x @ self.A.T @ self.B.T)
 
 
 model = nn.Sequential(*(LoRA(nn.Linear(16, 16)) for _ in range(3)))
