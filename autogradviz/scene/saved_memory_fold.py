@@ -397,10 +397,10 @@ def _divide(
     strands: Sequence[_Strand], times: Sequence[int], edge: Literal["top", "bottom"]
 ) -> None:
     """Divide an edge between strands in proportion to their times; evenly, if they have none."""
-    total = sum(times)
-    parts = times if total else [1] * len(strands)
+    parts = times if any(times) else [1] * len(strands)
+    total = sum(parts) or 1
     # Sums of integers: a sum of floats may end after SCALE, and its edge then begins below zero.
-    ends = [SCALE * end / (total or len(strands)) for end in accumulate(parts, initial=0)]
+    ends = [SCALE * end / total for end in accumulate(parts, initial=0)]
     for strand, low, high in zip(strands, ends, ends[1:], strict=False):
         setattr(strand, edge, (low, high))
 
