@@ -11,8 +11,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.cli.files_in_place_of_missing_one import describe_similar_files
 from autogradviz.cli.split_run_arguments import STANDARD_INPUT
-from autogradviz.cli.subcommand_and_exit_codes import describe_similar_files
 from autogradviz.errors import ProgramNotFoundError
 
 if TYPE_CHECKING:

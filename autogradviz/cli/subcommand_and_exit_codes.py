@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from autogradviz.cli.files_in_place_of_missing_one import files_in_place_of
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:
@@ -90,10 +89,6 @@ EXAMPLES: Final = {
 }
 
 
-MOST_NAMES: Final = 3
-"""Of files, in a message about one that does not exist."""
-
-
 def describe_error(error: Exception) -> str:
     """Return the message of an error; of an error of the system, without its number."""
     if isinstance(error, ModuleNotFoundError) and not isinstance(error, AutogradvizError):
@@ -101,32 +96,7 @@ def describe_error(error: Exception) -> str:
     if not isinstance(error, OSError) or isinstance(error, AutogradvizError):
         return str(error)
     where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}{_what_is_there(error)}"
-
-
-def _what_is_there(error: OSError) -> str:
-    """Return what exists in place of a file that does not, "" for other errors."""
-    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
-        return ""
-    return describe_similar_files(Path(error.filename))
-
-
-def describe_similar_files(path: Path) -> str:
-    """Return the end of a message about a file that does not exist: what its folder has."""
-    if not path.parent.is_dir():
-        return f"; there is no folder {path.parent}"
-    if path.suffix not in {".agv", ".py"}:
-        return ""
-    names = sorted(each.name for each in path.parent.glob(f"*{path.suffix}"))
-    stems = {name.removesuffix(path.suffix): name for name in names}
-    near = [stems[each] for each in difflib.get_close_matches(path.stem, stems, MOST_NAMES)]
-    if near:
-        return f"; did you mean {' or '.join(near)}?"
-    if names:
-        more = len(names) - MOST_NAMES
-        others = f" and {more:,} other{'s' if more > 1 else ''}" if more > 0 else ""
-        return f"; the folder has {', '.join(names[:MOST_NAMES])}{others}"
-    return "; autogradviz run SCRIPT.py writes a trace" if path.suffix == ".agv" else ""
+    return f"{where}{error.strerror or error}{files_in_place_of(error)}"
 
 
 # --- A subcommand: its name, its arguments, and the function that runs it -------------------------

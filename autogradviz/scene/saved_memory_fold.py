@@ -144,7 +144,7 @@ def build_fold(
 
 
 def says_more_than_graph(ribbons: Collection[SceneRibbon]) -> bool:
-    """Whether the fold is displayed first: with ribbons to compare, recomputed or copied ones."""
+    """Return whether the fold is displayed first: with many ribbons, recomputed or copied ones."""
     most = max(Counter(each.fold for each in ribbons).values(), default=0)
     return most >= FEW_RIBBONS or any(each.recomputed or each.elsewhere for each in ribbons)
 
