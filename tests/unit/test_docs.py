@@ -166,6 +166,20 @@ def test_the_rounds_of_unseen_bugs_add_up_to_the_figure_of_the_readme():
     assert f"the first finding named the line of {right} ({share} %)" in readme
 
 
+def test_each_level_of_confidence_is_explained_with_the_figures_of_its_calibration():
+    table = (ROOT / "assets" / "calibration.md").read_text("utf-8")
+    correct = re.search(r"findings on (\d+) correct programs", table)[1]
+    page = " ".join((ROOT / "docs" / "confidence.md").read_text("utf-8").split())
+    first = page.partition("[bugs of the tests]")[0]
+    assert f"the bugs of the tests named the culprit, and {correct} correct programs" in first
+    rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| .* \| (\d+) \|$", table, re.MULTILINE)
+    assert [level for level, *_ in rows] == ["certain", "likely", "hint"]
+    for level, found, right, on_correct in rows:
+        assert found == right  # else "All" is wrong
+        sentence = first.partition(f"* `{level}`:")[2].partition(" * `")[0]
+        assert re.search(rf"All {found}\b.* named the culprit, .*had {on_correct}\b", sentence)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
 def test_the_error_in_the_readme_is_that_of_the_code_above_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
