@@ -1093,12 +1093,12 @@ class Trace:
         return self._cell_widget()
 
     def _cell_widget(self) -> TraceWidget:
-        """Return the widget of a cell: of a healthy step, only the fold, which opens the rest."""
+        """Return the widget of a cell: of a healthy step that opens on the fold, only the fold."""
         from autogradviz.render.widget import HEIGHT_OF_FOLD
 
         widget = self.widget()
         certain = any(finding.confidence != "hint" for finding in self._findings)
-        if self._viewer_scene.ribbons and not certain and self.analysis.error is None:
+        if self._viewer_scene.summary.fold_first and not certain and self.analysis.error is None:
             widget.height = HEIGHT_OF_FOLD
         return widget
 

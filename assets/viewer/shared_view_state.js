@@ -71,7 +71,9 @@ export class Store {
     /** @type {Item | null} */
     this.selected = null;
     this.related = relatedTo(sceneIndex, null);
-    this.view = (views.find(({ exists }) => exists?.(this.scene) !== false) ?? views[0]).name;
+    const isFirst = (/** @type {import("./views/registry.js").View} */ { part, exists }) =>
+      (!part || this.scene.summary.fold_first) && exists?.(this.scene) !== false;
+    this.view = (views.find(isFirst) ?? views[0]).name;
     this.finding = this.scene.findings.length ? 0 : -1;
     this.region = initialRegion(this.scene);
     this.compiled = this.scene.compiled_regions.length - 1;

@@ -683,6 +683,7 @@
  * @property {number} older_steps the number of these steps
  * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
  * @property {string} folded_text what the nodes are that are not drawn as boxes
+ * @property {boolean} fold_first the fold is displayed first, not the graph
  */
 
 /**

@@ -99,8 +99,12 @@ def _unknown_command(word: str) -> str | None:
         return f"there is no option {word!r} before a command; {hint}"
     near = [_OTHER_WORDS[word]] if word in _OTHER_WORDS else []
     near = near or difflib.get_close_matches(word, EXAMPLES, n=3)
-    if not near and word.endswith(".py"):
-        return f"there is no command {word!r}; to record it: autogradviz run {word}"
+    for suffix, what in (
+        (".py", "record it: autogradviz run"),
+        (".agv", "open it: autogradviz html"),
+    ):
+        if word.endswith(suffix):
+            return f"there is no command {word!r}; to {what} {word}"
     hint = f"did you mean {' or '.join(near)}?" if near else "autogradviz --help lists all"
     return f"there is no command {word!r}; {hint}"
 
@@ -122,7 +126,10 @@ class _Parser(argparse.ArgumentParser):
             message += f"; did you mean {' or '.join(near)}?"
         elif self.command == "run" and words:
             message += "; options of the program go after its name"
-        argparse.ArgumentParser.error(commands[0] if commands else self, message)
+        parser = commands[0] if commands else self
+        own = parser.epilog.rpartition("\n")[2] if parser.epilog else ""
+        # The end of the message of argparse.
+        argparse.ArgumentParser.error(parser, f"{message}\n{own}" if own else message)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

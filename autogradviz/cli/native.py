@@ -18,7 +18,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         ("status", _status, "print whether recordings use it, and why not"),
         ("clean", _clean, "remove the builds of all environments"),
     ):
-        actions.add_parser(name, help=help_text, description=help_text).set_defaults(run=run)
+        example = f"example: autogradviz native {name}"
+        parser = actions.add_parser(name, help=help_text, description=help_text, epilog=example)
+        parser.set_defaults(run=run)
 
 
 def _build(_options: argparse.Namespace) -> None:
@@ -31,12 +33,15 @@ def _build(_options: argparse.Namespace) -> None:
 
 def _status(_options: argparse.Namespace) -> None:
     from autogradviz.recorder.native import background_build, build
+    from autogradviz.recorder.native.extension_source import find_compiler
 
     status = build.status()
     engine = "native" if status.usable else "Python"
     sys.stdout.write(f"{engine} engine: {status.reason}\n")
     if status.usable or build.unsupported() is not None:
         return
+    if find_compiler() is None:
+        sys.stdout.write(f"It cannot be built: {build.NO_COMPILER}.\n")
     if background_build.is_running(build.library_path()):
         sys.stdout.write("A build is running in the background.\n")
     failure = build.failure()

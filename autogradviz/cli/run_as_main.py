@@ -11,6 +11,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from autogradviz.cli.files_in_place_of_missing_one import describe_similar_files
 from autogradviz.cli.split_run_arguments import STANDARD_INPUT
 from autogradviz.errors import ProgramNotFoundError
 
@@ -121,7 +122,7 @@ def _find_script(program: Program, main: ModuleType) -> CodeType:
         main.__dict__.update(__loader__=importlib.machinery.BuiltinImporter)
         return _compile(sys.stdin.read(), "<stdin>")
     if not path.exists():
-        message = f"{program.name}: No such file or directory"
+        message = f"{program.name}: No such file or directory{describe_similar_files(path)}"
         raise ProgramNotFoundError(message)
     if path.is_dir() or _is_archive(path):
         spec = importlib.machinery.PathFinder.find_spec("__main__", [str(Path.cwd() / path)])

@@ -128,7 +128,9 @@ def read_name(names: dict[str, Any], name: str, script: str) -> Any:
     """
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
+        functions = [each for each, value in names.items() if inspect.isfunction(value)]
+        known = f"; its functions are {', '.join(functions)}" if functions else ""
+        meant = f"; did you mean {near[0]!r}?" if near else known
         message = f"{script} has no {name!r}{meant}"
         raise UnknownTargetError(message)
     return names[name]

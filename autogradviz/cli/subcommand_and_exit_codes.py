@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from autogradviz.cli.files_in_place_of_missing_one import files_in_place_of
 from autogradviz.errors import AutogradvizError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def describe_error(error: Exception) -> str:
     if not isinstance(error, OSError) or isinstance(error, AutogradvizError):
         return str(error)
     where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}"
+    return f"{where}{error.strerror or error}{files_in_place_of(error)}"
 
 
 # --- A subcommand: its name, its arguments, and the function that runs it -------------------------

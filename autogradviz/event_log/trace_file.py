@@ -318,9 +318,11 @@ def check_head(path: Path, content: bytes) -> None:
         what = "is not an autogradviz trace" if content else "is empty"
         if not metadata and content.startswith(b"\xff" * 4):
             what += ", or its beginning is damaged"
-        message = f"{path} {what}. Traces are written by trace.save()."
+        message = f"{path} {what}. Traces are written by trace.save() and autogradviz run."
         if path.suffix == ".py":
             message += f" To record a program: autogradviz run {path}"
+        elif path.suffix == ".html":
+            message += " A report opens in a browser."
         raise NotATraceError(message)
     version = metadata.get(b"format_version", b"")
     if version != str(FORMAT_VERSION).encode():

@@ -32,7 +32,7 @@ from autogradviz.scene.layout.group_sizes_and_main_column import (
 from autogradviz.scene.lifelines_of_storages import build_storages
 from autogradviz.scene.memory_prediction_tables import build_prediction_tables
 from autogradviz.scene.node_boxes_and_badges import KINDS, NodeBuilder
-from autogradviz.scene.saved_memory_fold import build_fold
+from autogradviz.scene.saved_memory_fold import build_fold, says_more_than_graph
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.sentences_about_recording import build_facts
 from autogradviz.scene.storages_of_memory_view import build_counted_storages
@@ -152,10 +152,16 @@ def build_scene(
         return scene
     spans, span_count = panels.build_spans(analysis, folded)
     idle = find_idle(analysis)
-    summary = replace(scene.summary, storage_rows=rows, spans=span_count, idle_ns=idle)
     counted = build_counted_storages(analysis, folded, tree)
     times = build_call_times(analysis, tree)
     folds, ribbons = build_fold(analysis, folded, blamed)
+    summary = replace(
+        scene.summary,
+        storage_rows=rows,
+        spans=span_count,
+        idle_ns=idle,
+        fold_first=says_more_than_graph(ribbons),
+    )
     unused = build_unused_parameters(analysis)
     return replace(
         scene,

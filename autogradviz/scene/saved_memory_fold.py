@@ -55,6 +55,9 @@ MAX_FOLDS: Final = 24
 MIN_BLOCKS: Final = 6
 """With fewer, as in a loop over one module, pieces of the forward show more."""
 
+FEW_RIBBONS: Final = 8
+"""A fold with fewer has little to compare; the graph of such a step fits a screen."""
+
 MAX_KINDS_NAMED: Final = 2
 MAX_BLOCKS_NAMED: Final = 2
 
@@ -138,6 +141,12 @@ def build_fold(
             ribbons += _ribbons(turn, at, names, most)
     short = (replace(each, block=each.block.replace(root, "")) for each in ribbons)
     return tuple(folds), tuple(short if root else ribbons)
+
+
+def says_more_than_graph(ribbons: Collection[SceneRibbon]) -> bool:
+    """Return whether the fold is displayed first: with many ribbons, recomputed or copied ones."""
+    most = max(Counter(each.fold for each in ribbons).values(), default=0)
+    return most >= FEW_RIBBONS or any(each.recomputed or each.elsewhere for each in ribbons)
 
 
 def _block(module: str) -> str:

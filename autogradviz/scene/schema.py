@@ -719,6 +719,7 @@ class SceneSummary:
     older_steps: int = 0  # the number of these steps
     without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
     folded_text: str = ""  # what the nodes are that are not drawn as boxes
+    fold_first: bool = False  # the fold is displayed first, not the graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The fold: first view of a healthy step."""
+"""The fold: first view of a healthy step with tensors to compare."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "graph"
     cards = stage.page.locator(".agv-details-recording > *")
     assert first.title in cards.nth(1).text_content()
+    assert "No problems found" not in stage.page.text_content(".agv-details-recording")
     texts = stage.page.evaluate("texts")
     assert f"detach, line {first.culprit_line}" in {text for text, *_ in texts}
     # One box at the end of all lines, on the left of all boxes.
@@ -81,6 +82,14 @@ def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
     assert at[0] < -120
     assert min(box["x"] for box in boxes) >= 0
     assert "selected" not in stage.page.locator(".agv-legend-line").inner_text()
+
+
+def test_a_small_healthy_step_opens_on_the_graph_which_says_that_nothing_was_found(open_page):
+    scene = replace(recordings.adversarial(), findings=())
+    stage = Stage(open_page(), scene, view="")
+    assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "graph"
+    facts = stage.page.locator(".agv-details-recording .agv-fact")
+    assert facts.all_text_contents() == ["No problems found", *(fact.text for fact in scene.facts)]
 
 
 @pytest.mark.one_in(3, reason="searches each picture for all rules", in_ci=1)

@@ -59,7 +59,10 @@ def _(autogradviz):
     import torch
 
     with autogradviz.record() as trace:
-        torch.ones(3, requires_grad=True).exp().sum().backward()
+        x = torch.full((3,), -1.0, requires_grad=True)
+        for _ in range(8):  # with fewer, a trace opens on the graph
+            x = x.tanh()
+        x.exp().sum().backward()
     trace
     return
 

@@ -44,7 +44,7 @@ class Stage:
     """One mounted viewer."""
 
     def __init__(self, page, scene: Scene, *, view="graph"):
-        """Mount a scene. A healthy one opens on the fold; then the graph is shown by default."""
+        """Mount a scene, and show a view of a healthy one; "" leaves that on which it opens."""
         self.page = page
         self.scene = scene
         page.set_content("<!doctype html><body style='margin:8px'></body>")
@@ -52,7 +52,8 @@ class Stage:
         page.add_script_tag(content=read_global_script())
         page.evaluate(MOUNT, base64.b64encode(pack(scene)).decode())
         page.wait_for_selector(".agv-shell")
-        if scene.ribbons and page.locator(".agv-pane-fold:not([hidden])").count() and view:
+        opens_on = page.get_attribute(".agv", "data-view")
+        if scene.ribbons and opens_on in {"fold", "graph"} and view not in {"", opens_on}:
             self.show(view)
         if scene.nodes and page.locator(".agv-pane-graph:not([hidden])").count():
             page.wait_for_selector(".agv-canvas[data-camera]")

@@ -156,6 +156,15 @@ def test_failed_build_is_reported_and_not_tried_again(compiler, monkeypatch, cap
     assert not failure.exists()
 
 
+def test_status_without_a_compiler_says_what_to_install(compiler, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", "")
+    assert main(["native", "status"]) == 0
+    assert "It cannot be built: there is no C++ compiler: install g++" in capsys.readouterr().out
+    assert main(["native", "build"]) == 2
+    assert "there is no C++ compiler: install g++" in capsys.readouterr().err
+
+
 def test_failure_on_demand_is_remembered_too(compiler, capsys):
     compiler.script("echo no Python.h here >&2; exit 1")
     assert main(["native", "build"]) == 2

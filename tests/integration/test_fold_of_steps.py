@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from interpreters import run_forked
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointError, checkpoint
 
@@ -18,7 +20,7 @@ import autogradviz
 from autogradviz.analysis.flame_graph import backward_times, build_flame_rows
 from autogradviz.render.widget import HEIGHT, HEIGHT_OF_FOLD
 from autogradviz.scene import saved_memory_fold
-from autogradviz.scene.saved_memory_fold import MAX_RIBBONS, SCALE
+from autogradviz.scene.saved_memory_fold import FEW_RIBBONS, MAX_RIBBONS, SCALE
 
 CASES = Path(__file__).parent.parent / "cases"
 
@@ -362,7 +364,7 @@ def test_what_hooks_copy_leaves_the_fold():
 
     def step():
         pair = (lambda t: t.detach().clone().numpy(), torch.from_numpy)
-        with torch.autograd.graph.saved_tensors_hooks(*pair):
+        with saved_tensors_hooks(*pair):
             y = x.exp().sin()
         y.sum().backward()
 
@@ -423,7 +425,10 @@ def test_pictures_of_the_fold_are_svg(tmp_path):
 def test_the_cell_of_a_healthy_step_is_as_high_as_the_fold_alone():
     x = torch.rand(3, requires_grad=True)
     with autogradviz.record() as healthy:
-        x.exp().sum().backward()
+        y = x
+        for _ in range(FEW_RIBBONS):
+            y = y.exp()
+        y.sum().backward()
     assert healthy._cell_widget().height == HEIGHT_OF_FOLD
     assert healthy.widget().height == HEIGHT
     with pytest.raises(RuntimeError), autogradviz.record() as failing:
@@ -434,6 +439,24 @@ def test_the_cell_of_a_healthy_step_is_as_high_as_the_fold_alone():
     with autogradviz.record() as unsaved:
         (x + 1).sum().backward()
     assert unsaved._cell_widget().height == HEIGHT
+
+
+@pytest.mark.parametrize("way", ["few", "many", "checkpointed", "offloaded"])
+def test_a_step_with_few_ribbons_opens_on_the_graph(way):
+    x = torch.rand(3, requires_grad=True)
+    pair = (lambda t: t.detach().clone().numpy(), torch.from_numpy)
+    hooks = saved_tensors_hooks(*pair) if way == "offloaded" else nullcontext()
+    with autogradviz.record() as trace, hooks:
+        y = x
+        for _ in range(FEW_RIBBONS - (way != "many")):
+            y = y.exp()
+        if way == "checkpointed":
+            y = checkpoint(torch.tanh, y, use_reentrant=False)
+        y.sum().backward()
+    scene = trace._viewer_scene
+    assert scene.ribbons
+    assert scene.summary.fold_first == (way != "few")
+    assert trace._cell_widget().height == (HEIGHT if way == "few" else HEIGHT_OF_FOLD)
 
 
 def test_graph_and_fold_count_a_tensor_of_two_losses_alike():

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -189,3 +190,27 @@ def test_traces_lie_in_the_folder_and_junit_names_the_findings(session):
     assert [each.slug for each in trace.diagnose()] == ["silent-write"]
     junit = (folder / "junit.xml").read_text(encoding="utf-8")
     assert '<property name="autogradviz" value="silent-write"' in junit
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "integrations.md"
+
+
+@pytest.mark.parametrize(
+    ("heading", "script"), [("A plain script", "train.py"), ("pytest", "test_model.py")]
+)
+def test_lines_in_the_guide_are_those_of_a_run(tmp_path, heading, script):
+    """The programs of the guide print the lines that it shows below them."""
+    section = GUIDE.read_text("utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    program = re.search(r"```py(?:thon)?\n(.*?)```", section, re.DOTALL)[1]
+    (tmp_path / script).write_text(program, encoding="utf-8")
+    arguments = [script] if script == "train.py" else ["-m", "pytest", script, "--autogradviz"]
+    ended = subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    printed = ended.stdout + ended.stderr
+    shown = re.findall(
+        r"^    (?:E   )?(.*written at line.*|.*trace written to .*)$", section, re.MULTILINE
+    )
+    assert len(shown) == 2
+    for line in shown:
+        assert line.removesuffix(" ...") in printed

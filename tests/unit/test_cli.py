@@ -19,6 +19,7 @@ from autogradviz.cli.output_files import TraceFile
 from autogradviz.cli.subcommand_and_exit_codes import EXAMPLES
 from autogradviz.events import StepEnded
 
+WRITERS = "Traces are written by trace.save() and autogradviz run."
 TITLE = "ExpBackward0.result was written before backward needed it"
 
 
@@ -312,7 +313,10 @@ def test_picture_can_be_written_to_a_device_and_through_a_link(folder):
     [
         ("absent.agv", "absent.agv: No such file or directory"),
         (".", "autogradviz: . is a folder"),
-        ("empty.agv", "empty.agv is empty. Traces are written by trace.save(). [not-a-trace]"),
+        (
+            "empty.agv",
+            f"empty.agv is empty. {WRITERS} [not-a-trace]",
+        ),
     ],
 )
 def test_invalid_trace_prints_one_line_and_exits_with_2(folder, capsys, command, path, complaint):
@@ -322,6 +326,30 @@ def test_invalid_trace_prints_one_line_and_exits_with_2(folder, capsys, command,
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("autogradviz: ")
     assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("stp.agv", "did you mean step.agv?"),
+        ("other.agv", "the folder has a1.agv, a2.agv, a3.agv and 1 other"),
+        ("no/step.agv", "there is no folder no"),
+        ("empty/x.agv", "autogradviz run SCRIPT.py writes a trace"),
+    ],
+)
+def test_missing_trace_is_answered_with_what_is_there(folder, capsys, name, hint):
+    (folder / "empty").mkdir()
+    for file in ("step.agv", "a1.agv", "a2.agv", "a3.agv"):
+        (folder / file).touch()
+    assert run("show", name) == 2
+    error = f"autogradviz: {name}: No such file or directory; {hint}\n"
+    assert capsys.readouterr() == ("", error)
+
+
+def test_report_in_place_of_a_trace_is_recognized(folder, capsys):
+    autogradviz.load(save(folder / "x.agv")).html("report.html")
+    assert run("show", "report.html") == 2
+    assert f"{WRITERS} A report opens in a browser." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["svg", "html"])
@@ -358,7 +386,9 @@ def test_wrong_command_line_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         run(*arguments)
     assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: autogradviz")
+    printed = capsys.readouterr().err
+    assert printed.startswith("usage: autogradviz")
+    assert printed.endswith(f"example: {EXAMPLES['svg']}\n")
 
 
 def test_version_is_the_version_of_the_package(capsys):
@@ -459,9 +489,8 @@ def test_output_in_a_folder_that_does_not_exist_is_one_line(folder, capsys, argu
     save("step.agv")
     assert run(*arguments) == 2
     error = capsys.readouterr().err
-    assert re.fullmatch(
-        rf"autogradviz: {arguments[-1]}: (No such file or|Not a) directory\n", error
-    )
+    there = r"No such file or directory; there is no folder no|Not a directory"
+    assert re.fullmatch(rf"autogradviz: {arguments[-1]}: ({there})\n", error)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that refuses files")
@@ -534,7 +563,9 @@ def test_run_names_a_missing_folder_before_the_program_starts(folder, capsys):
     Path("train.py").write_text("print('started')")
     assert run("run", "-o", "no/step.agv", "train.py") == 2
     printed = capsys.readouterr()
-    assert printed.err == "autogradviz: no/step.agv: No such file or directory\n"
+    assert printed.err == (
+        "autogradviz: no/step.agv: No such file or directory; there is no folder no\n"
+    )
     assert printed.out == ""
 
 
@@ -542,7 +573,10 @@ def test_run_names_a_missing_folder_before_the_program_starts(folder, capsys):
     ("name", "problem"),
     [
         ("absent.agv", "absent.agv: No such file or directory"),
-        ("notes.agv", "notes.agv is not an autogradviz trace. Traces are written by trace.save()."),
+        (
+            "notes.agv",
+            f"notes.agv is not an autogradviz trace. {WRITERS}",
+        ),
         ("whole.agv", "whole.agv: there is no finding in the trace"),
     ],
 )
@@ -560,6 +594,7 @@ def test_break_at_a_finding_names_the_problem_of_the_trace(folder, capsys, name,
         ("diff", "did you mean compare?"),
         ("diagnos", "did you mean diagnose?"),
         ("train.py", "to record it: autogradviz run train.py"),
+        ("step.agv", "to open it: autogradviz html step.agv"),
         ("xyzzy", "autogradviz --help lists all"),
     ],
 )
@@ -653,6 +688,7 @@ def test_script_that_fails_is_answered_with_its_own_traceback(folder, capsys, te
             "unrecognized arguments: --step; did you mean --steps?",
         ),
         (["html", "step.agv", "--theme", "blue"], "unrecognized arguments: --theme blue\n"),
+        (["native", "bild"], "example: autogradviz native status\n"),
         (
             ["check", "exits.py:step"],
             "put what it does, apart from definitions, below: if __name__",
@@ -660,6 +696,7 @@ def test_script_that_fails_is_answered_with_its_own_traceback(folder, capsys, te
         (["--verson"], "there is no option '--verson' before a command; did you mean --version?"),
         (["check", "train.py"], "train.py names no function; write train.py:FUNCTION"),
         (["check", "train.py:stp"], "train.py has no 'stp'; did you mean 'step'?"),
+        (["check", "train.py:run_it"], "train.py has no 'run_it'; its functions are step"),
         (["check", "train.py:step", "--model", "net"], "train.py has no 'net'"),
         (
             ["check", "needs.py:step"],

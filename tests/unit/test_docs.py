@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import autogradviz
 from autogradviz import plugins
-from autogradviz.explanations.read_pages import pages
+from autogradviz.diagnose.evidence.evidence import Evidence
+from autogradviz.explanations.read_pages import pages, read_page
 from tests.unit.make_log import began, ended, make_log
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +63,8 @@ def test_paths_in_the_text_exist(page):
     paths = [path for folder in folders for path in (folder, *folder.rglob("*"))]
     known = {f"/{path.relative_to(ROOT).as_posix()}{'/' * path.is_dir()}" for path in paths}
     known |= {f"/{path.name}" for path in ROOT.iterdir()}
-    named = {name for name in named if "NAME" not in name}  # a placeholder
+    # Placeholders, and the files that the first rule begins with.
+    named = {name for name in named if "NAME" not in name and "product_in_float64" not in name}
     assert {name for name in named if not any(p.endswith(f"/{name}") for p in known)} == set()
 
 
@@ -102,15 +105,38 @@ def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
-def test_rule_in_contributing_passes_its_test():
+@pytest.fixture
+def first_rule(monkeypatch):
+    """Return the names of the rule and of the test in CONTRIBUTING.md, and the page."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [page] = re.findall(r"^````markdown\n(.*?)^````", text, re.DOTALL | re.MULTILINE)
+    text = text.replace(page, "")
+    rule, test = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    module = ModuleType("autogradviz.diagnose.rules.product_in_float64")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # what the test imports
+    exec(rule, vars(module))
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(block, names)
-    names["test_a_product_in_float64_is_found"]()
+    exec(test, names)
+    return vars(module), names["test_a_product_in_float64_is_found"], page
+
+
+def test_rule_in_contributing_passes_its_test(first_rule):
+    names, test, _ = first_rule
+    test()
     names["Draft"] = None  # the test fails if the rule does
     with pytest.raises(TypeError):
-        names["test_a_product_in_float64_is_found"]()
+        test()
+
+
+def test_page_in_contributing_is_an_example_of_its_rule(first_rule, tmp_path):
+    pytest.importorskip("torch")
+    names, _, text = first_rule
+    (tmp_path / "product-in-float64.md").write_text(text, encoding="utf-8")
+    page = read_page(tmp_path / "product-in-float64.md")
+    trace = run_examples.run_finding(page, tmp_path)
+    [finding] = names["product_in_float64"].findings(Evidence(trace.analysis))
+    assert (finding.title, finding.slug) == (page.title, page.slug)
+    assert finding.culprit.text.endswith("# <-- named")
 
 
 def test_example_without_a_finding_is_named():
@@ -140,16 +166,30 @@ def test_the_rounds_of_unseen_bugs_add_up_to_the_figure_of_the_readme():
     assert f"the first finding named the line of {right} ({share} %)" in readme
 
 
+def test_each_level_of_confidence_is_explained_with_the_figures_of_its_calibration():
+    table = (ROOT / "assets" / "calibration.md").read_text("utf-8")
+    correct = re.search(r"findings on (\d+) correct programs", table)[1]
+    page = " ".join((ROOT / "docs" / "confidence.md").read_text("utf-8").split())
+    first = page.partition("[bugs of the tests]")[0]
+    assert f"the bugs of the tests named the culprit, and {correct} correct programs" in first
+    rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| .* \| (\d+) \|$", table, re.MULTILINE)
+    assert [level for level, *_ in rows] == ["certain", "likely", "hint"]
+    for level, found, right, on_correct in rows:
+        assert found == right  # else "All" is wrong
+        sentence = first.partition(f"* `{level}`:")[2].partition(" * `")[0]
+        assert re.search(rf"All {found}\b.* named the culprit, .*had {on_correct}\b", sentence)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
 def test_the_error_in_the_readme_is_that_of_the_code_above_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text("utf-8").partition("## The first minute")[2]
-    first, second, printed = re.findall(r"```(?:python)?\n(.*?)```", text, re.DOTALL)[:3]
+    first, second, printed = re.findall(r"```(?:python|text)\n(.*?)```", text, re.DOTALL)[:3]
     script = tmp_path / "train.py"
     script.write_text(f"{first}\n{second}", encoding="utf-8")
     with pytest.raises(RuntimeError) as raised:
         exec(compile(script.read_text("utf-8"), str(script), "exec"), {})
     message, _, note = printed.partition("autogradviz: ")
     words = " ".join(str(raised.value).split())
-    assert words.startswith(" ".join(message.split()).removeprefix("RuntimeError: ").rstrip(" …"))
-    assert raised.value.__notes__[0].startswith(f"autogradviz: {note.strip()}")
+    assert words.startswith(" ".join(message.split()).removeprefix("RuntimeError: ").rstrip(" ."))
+    assert raised.value.__notes__[0].startswith("autogradviz: " + note.rstrip(" .\n"))

@@ -226,10 +226,11 @@ def damage_link(path):
     path.symlink_to(path.with_name("nothing"))
 
 
-NO_TRACE = "rank-00001.agv is not an autogradviz trace. Traces are written by trace.save()."
+WRITERS = "Traces are written by trace.save() and autogradviz run."
+NO_TRACE = f"rank-00001.agv is not an autogradviz trace. {WRITERS}"
 DAMAGED = NO_TRACE.replace(" trace.", " trace, or its beginning is damaged.", 1)
 DAMAGES = {
-    damage_empty: "rank-00001.agv is empty. Traces are written by trace.save().",
+    damage_empty: f"rank-00001.agv is empty. {WRITERS}",
     damage_text: NO_TRACE,
     damage_schema: DAMAGED,
     damage_beginning: DAMAGED,

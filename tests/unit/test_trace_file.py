@@ -204,15 +204,16 @@ def test_file_with_flipped_bits_is_read_partly_or_refused(tmp_path, flips):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty. Traces are written by trace.save(). [not-a-trace]"),
+        (b"", "is empty. Traces are written by trace.save() and autogradviz run. [not-a-trace]"),
         (
             b"PK\x03\x04",
-            "is not an autogradviz trace. Traces are written by trace.save(). [not-a-trace]",
+            "is not an autogradviz trace. Traces are written by trace.save() and autogradviz run. "
+            "[not-a-trace]",
         ),
         (
             b"\xff" * 100,
             "is not an autogradviz trace, or its beginning is damaged. Traces are written by "
-            "trace.save(). [not-a-trace]",
+            "trace.save() and autogradviz run. [not-a-trace]",
         ),
     ],
 )

@@ -11,7 +11,26 @@ import { button, h } from "../dom.js";
  */
 export function factRows(store, topic) {
   const facts = store.scene.facts.filter((each) => !topic || each.topic === topic);
-  return facts.map(({ text, view, good }) =>
+  return rowsOf(store, facts);
+}
+
+/**
+ * @param {import("../shared_view_state.js").Store} store
+ * @returns {HTMLElement[]} all of them, after the news that there are no findings
+ */
+export function factRowsOfRecording(store) {
+  const { facts, findings } = store.scene;
+  const none = { text: "No problems found", view: "findings", good: 1 };
+  return rowsOf(store, findings.length ? facts : [none, ...facts]);
+}
+
+/**
+ * @param {import("../shared_view_state.js").Store} store
+ * @param {Iterable<{text: string, view: string, good: number}>} facts
+ * @returns {HTMLElement[]}
+ */
+function rowsOf(store, facts) {
+  return [...facts].map(({ text, view, good }) =>
     h(
       "div",
       "agv-fact",

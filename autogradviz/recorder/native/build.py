@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 MODULE: Final = "autogradviz_native"
 HOW_TO_BUILD: Final = "run `autogradviz native build` once, for recordings at a lower cost"
+NO_COMPILER: Final = "there is no C++ compiler: install g++ or clang++, or name one in CXX"
 
 _FOLDER: Final = Path(__file__).parent
 _TORCH: Final = Path(torch.__file__).parent
@@ -156,8 +157,7 @@ def build() -> Path:
         raise NativeBuildError(problem)
     compiler = find_compiler()
     if compiler is None:
-        message = "no C++ compiler was found (g++, clang++, or the one that CXX names)"
-        raise NativeBuildError(message)
+        raise NativeBuildError(NO_COMPILER)
     path = library_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

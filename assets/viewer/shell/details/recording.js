@@ -4,7 +4,7 @@
 import { findingSections, nodeLink, titleSection } from "./shared_sections.js";
 import { MAX_ROWS, moreNote } from "./saved_and_parameter_tables.js";
 import { whyButton } from "./why_trail.js";
-import { factRows } from "../facts_with_view_links.js";
+import { factRowsOfRecording } from "../facts_with_view_links.js";
 import { h, section } from "../../dom.js";
 import { recomputedByNode } from "../../scene/range_profile.js";
 import { columnOf } from "../../payload/lazy_rows.js";
@@ -44,7 +44,7 @@ export function recordingDetails(store) {
     ...findingSections(store, [...store.scene.findings.keys()]),
     store.scene.facts.length > 0 &&
       !summary.error_type &&
-      section("What it shows", "", ...factRows(store)),
+      section("What it shows", "", ...factRowsOfRecording(store)),
   ];
   if (summary.error_type) {
     parts.push(
