@@ -12,7 +12,7 @@ import { compileTimes, idleTimes, overlapOf } from "./idle_and_compile_times.js"
  * @typedef {object} ProfileRow
  * @property {string} label
  * @property {Phase} phase the first one
- * @property {Record<string, number>} parts of the time, by phase: only lines have several
+ * @property {Record<string, number>} parts of the time, by phase: lines and modules have several
  * @property {string} filename of a line, "" for other rows
  * @property {number} lineno
  * @property {Set<string>} modules
@@ -64,7 +64,8 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
     const { index = -1, module = "", filename = "", lineno = 0 } = source;
     const isLine = grouping === "line" && filename;
     const label = isLine ? formatPlace(filename, lineno) : name;
-    const key = isLine ? `${lineno} ${filename}` : `${phase}|${name}`;
+    const isModule = grouping === "module" && module;
+    const key = isLine ? `${lineno} ${filename}` : isModule ? `|${module}` : `${phase}|${name}`;
     const nothing = { modules: new Set(), parts: {}, count: 0, time: 0 };
     const line = isLine ? { filename, lineno } : { filename: "", lineno: 0 };
     const row = rows.get(key) ?? { label, phase, node: index, ...line, ...nothing };

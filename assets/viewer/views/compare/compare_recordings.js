@@ -83,7 +83,7 @@ export function makeComparison(store, palette) {
 function texts({ scene }) {
   const findings = scene.compared_texts.filter(({ kind }) => kind === "finding");
   const others = scene.compared_texts.filter(({ kind }) => kind === "difference");
-  const none = h("p", "agv-muted", "None in both recordings.");
+  const none = h("p", "agv-muted", "No finding in either recording.");
   return [
     ...findings.map(({ aspect, what, before, after }) => {
       const [mark, color, meaning] = STATUS[aspect];

@@ -2,6 +2,7 @@
 /** The tracks of the timeline, and the bars in the rows of each. */
 
 import { blockPrefix, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import { warmUp } from "../../scene/idle_and_compile_times.js";
 import { inStep, stepAt } from "../../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../../types.js").SceneSpan} SceneSpan */
@@ -83,10 +84,15 @@ export function timelineTracks(sceneIndex, step = -1) {
       !inOptimizer(mode) &&
       !optimizers.some((span) => mode.start_ns <= span.start_ns && span.end_ns <= mode.end_ns),
   );
+  const isWarm = warmUp(scene) > 0;
   const random = ofKind("random");
   const draws = counted(random).length;
   const tracks = [
-    makeTrack("steps", "", steps.length > 1 ? [...steps].map(stepBar) : []),
+    makeTrack(
+      "steps",
+      "",
+      steps.length > 1 ? [...steps].map((step, at) => stepBar(step, at, isWarm && !at)) : [],
+    ),
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
     makeTrack("compile", "", ofKind("compile").map(nestedBar)),
     makeTrack("backward", calls > 1 ? `${calls} calls` : "", [
@@ -181,10 +187,11 @@ function makeBar({ label, start_ns, end_ns, kind, ref, filename, lineno }) {
 /**
  * @param {import("../../types.js").SceneStep} step
  * @param {number} ref its index
+ * @param {boolean} isWarmUp
  * @returns {Bar}
  */
-function stepBar({ number, start_ns, end_ns }, ref) {
-  const label = `step ${number}`;
+function stepBar({ number, start_ns, end_ns }, ref, isWarmUp) {
+  const label = `step ${number}${isWarmUp ? ", warm-up" : ""}`;
   return { label, start: start_ns, end: end_ns, row: 0, kind: "step", ref, place: "", faint: true };
 }
 
