@@ -615,6 +615,7 @@
  * @property {number | null} norm_after
  * @property {number[]} first_nodes indices in the two scenes, -1 without one
  * @property {number[]} steps of a phase: the recorded steps, at least 1
+ * @property {number[]} left_out of a phase: the warm-up steps that it does not count
  * @property {number[]} least_ns of a phase: its time in the shortest step
  * @property {number[]} most_ns and in the longest one
  */
@@ -682,6 +683,7 @@
  * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
  * @property {number} older_steps the number of these steps
  * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
+ * @property {number} warm_up how many times as long as each other step step 0 took, 0 if not longer
  * @property {string} folded_text what the nodes are that are not drawn as boxes
  */
 

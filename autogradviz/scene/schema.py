@@ -651,6 +651,7 @@ class SceneComparisonRow:
     norm_after: float | None
     first_nodes: tuple[int, ...]  # indices in the two scenes, -1 without one
     steps: tuple[int, ...] = ()  # of a phase: the recorded steps, at least 1
+    left_out: tuple[int, ...] = ()  # of a phase: the warm-up steps that it does not count
     least_ns: tuple[int, ...] = ()  # of a phase: its time in the shortest step
     most_ns: tuple[int, ...] = ()  # and in the longest one
 
@@ -718,6 +719,7 @@ class SceneSummary:
     older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
     older_steps: int = 0  # the number of these steps
     without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
+    warm_up: float = 0.0  # how many times as long as each other step step 0 took, 0 if not longer
     folded_text: str = ""  # what the nodes are that are not drawn as boxes
 
 

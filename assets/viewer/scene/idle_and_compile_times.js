@@ -58,32 +58,11 @@ export function idleTimes(scene) {
 export const olderSteps = ({ steps, summary: { idle_ns: idle = [] } }) =>
   steps[0]?.number > 0 && idle[0] === 0 ? idle[1] : 0;
 
-/** A first step is warm-up if it takes this many times as long as each other step. */
-const WARM_UP = 2;
-
 /**
- * Return how many times as long as the longest other step the first one of the program took, without
- * idle time: it allocates, loads kernels and compiles.
- *
- * @param {import("../types.js").Scene} scene
- * @returns {number} 0 if that is little, or if fewer than two other steps were recorded
- */
-export function warmUp(scene) {
-  if (scene.steps.length < 3 || scene.steps[0].number) return 0;
-  const idle = idleTimes(scene);
-  const [first, ...others] = [...scene.steps].map(
-    ({ start_ns, end_ns }) => end_ns - start_ns - overlapOf(idle, start_ns, end_ns),
-  );
-  const factor = first / Math.max(1, ...others);
-  return factor >= WARM_UP ? factor : 0;
-}
-
-/**
- * @param {import("../types.js").Scene} scene
+ * @param {import("../types.js").SceneSummary} summary
  * @returns {string} "" without a warm-up
  */
-export function warmUpText(scene) {
-  const factor = warmUp(scene);
-  const times = factor < 10 ? factor.toFixed(1) : formatCount(Math.round(factor));
-  return factor ? `step 0 is warm-up: ${times}× as long as any other step` : "";
-}
+export const warmUpText = ({ warm_up: factor }) =>
+  factor
+    ? `step 0 is warm-up: ${factor < 10 ? factor.toFixed(1) : formatCount(Math.round(factor))}× as long as any other step`
+    : "";

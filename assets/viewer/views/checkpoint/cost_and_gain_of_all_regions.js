@@ -33,10 +33,12 @@ export function allRegions(store, regions) {
   if (regions.length < 2 || !regions.some(({ recomputes }) => recomputes)) return null;
   const modules = byModule(regions);
   const isRepeated = modules.some(({ members }) => members.length > 1);
-  const most = {
-    freed: Math.max(1, ...modules.map((each) => each.freed)),
-    time: Math.max(1, ...modules.map((each) => each.time)),
-  };
+  const folded = lists(modules).flatMap((list) =>
+    list.length < MANY ? list.map((each) => [each]) : [list],
+  );
+  const largest = (/** @type {"freed" | "time"} */ key) =>
+    Math.max(1, ...folded.map((list) => list.reduce((sum, each) => sum + each[key], 0)));
+  const most = { freed: largest("freed"), time: largest("time") };
   const bar = (/** @type {string} */ hue, /** @type {number} */ share) => {
     const element = h("span", `agv-region-bar ${hue}`);
     element.style.width = `${share <= 1 ? 100 * share : 0}%`;
@@ -83,8 +85,8 @@ export function allRegions(store, regions) {
     row.firstElementChild?.prepend(mark);
     return row;
   };
-  const rows = lists(modules).flatMap((list) => {
-    if (list.length < MANY) return list.map((each) => rowOf(each.name, [each]));
+  const rows = folded.flatMap((list) => {
+    if (list.length < MANY) return rowOf(list[0].name, list);
     const parts = list.map((each) => rowOf(each.name, [each]));
     const fold = button("Show each region", "agv-icon-button agv-region-fold", (event) => {
       event.stopPropagation();
@@ -101,7 +103,8 @@ export function allRegions(store, regions) {
     for (const part of parts) part.classList.add("agv-region-part");
     return [rowOf(nameRange(list[0].name, list[list.length - 1].name), list, fold), ...parts];
   });
-  if (regions.every(({ parent }) => parent < 0)) {
+  // A single list is their sum.
+  if (folded.length > 1 && regions.every(({ parent }) => parent < 0)) {
     const sum = (/** @type {(region: Region) => number} */ valueOf) =>
       regions.reduce((total, region) => total + valueOf(region), 0);
     const total = cells([

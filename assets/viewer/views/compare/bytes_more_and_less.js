@@ -46,7 +46,7 @@ export function differenceBar(nbytes, most) {
   bar.style.marginLeft = `${50 - (nbytes < 0 ? width : 0)}%`;
   return h(
     "span",
-    `agv-more-less ${nbytes > 0 ? "agv-more" : ""}`,
+    `agv-more-less agv-more-${nbytes > 0 ? "bytes" : nbytes ? "less" : "none"}`,
     h("span", "agv-track", nbytes && bar),
     nbytes ? signedBytes(nbytes) : "same",
   );
@@ -87,7 +87,7 @@ export function modulesThatDiffer(rows) {
   if (whole) {
     const rest = whole.map((value, side) => value - parts[side]);
     found.unshift({ row: { ...total, depth: 0 }, name: "all", pair: whole });
-    found.push({ row: { ...total, depth: 1 }, name: "in no module", pair: rest });
+    found.push({ row: { ...total, depth: 1 }, name: "outside of modules", pair: rest });
   }
   const differing = found.filter(({ pair: [a, b] }) => a !== b);
   const most = Math.max(1, ...differing.map(({ pair: [a, b] }) => Math.abs(b - a)));

@@ -34,6 +34,9 @@ export function makeComparison(store, palette) {
     folds.show(summary.is_before ? [own, second] : [second, own]);
   });
   const total = rows.find((row) => row.kind === "total");
+  const warm = rows.some(({ left_out }) => left_out?.some(Boolean))
+    ? "without a warm-up step 0"
+    : "";
   const show = (/** @type {Row} */ row) => {
     const isBefore = Boolean(summary.is_before);
     const [first, second] = row.first_nodes;
@@ -59,7 +62,7 @@ export function makeComparison(store, palette) {
       h(
         "div",
         "agv-compare-top",
-        total ? totals(total, phasesOf(rows), [before, after]) : false,
+        total ? totals(total, phasesOf(rows), [before, after], 0, warm) : false,
         folds.element,
       ),
     ),

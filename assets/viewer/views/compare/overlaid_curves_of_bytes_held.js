@@ -56,7 +56,7 @@ export function paintHeld(canvas, palette, curves, turn = 0.5, paintAxis) {
   const peaks = curves.map((points) => Math.max(0, ...points.map(([, nbytes]) => nbytes)));
   const most = Math.max(1, ...peaks);
   const bottom = height - BOTTOM;
-  const levels = ticks(0, most, 4);
+  const levels = ticks(0, most, 5);
   const left = 8 + Math.max(...levels.map((nbytes) => widthOf(pen, formatBytes(nbytes), 9.5)));
   const x = (/** @type {number} */ share) => left + share * (width - left - 1);
   const y = (/** @type {number} */ nbytes) => bottom - (nbytes / most) * (bottom - TOP);
@@ -96,7 +96,7 @@ export function paintHeld(canvas, palette, curves, turn = 0.5, paintAxis) {
     ctx.setLineDash([]);
     const [at] = points.find(([, nbytes]) => nbytes === peaks[place]) ?? [0];
     const isLate = at > 0.6;
-    if (!points.length || (place && peaks[0] === peaks[1])) return;
+    if (!points.length || (place && formatBytes(peaks[0]) === formatBytes(peaks[1]))) return;
     write(pen, formatBytes(peaks[place]), x(at) + (isLate ? -5 : 5), y(peaks[place]) - 8, {
       size: 10.5,
       weight: 600,

@@ -5,6 +5,7 @@ import { choice, h } from "../../dom.js";
 import { isBeyondSpread, isMeasured, timeBound } from "../../scene/graph_colorings.js";
 import {
   cutText,
+  dotted,
   formatBytes,
   formatCount,
   formatDuration,
@@ -147,9 +148,10 @@ const MEANINGS = {
  * @param {Row[]} phases
  * @param {string[]} titles of both
  * @param {number} [shared] bytes that both save
+ * @param {string} [warm] what is said of a warm-up step
  * @returns {HTMLElement}
  */
-export function totals(total, phases, titles, shared = 0) {
+export function totals(total, phases, titles, shared = 0, warm = "") {
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
@@ -205,7 +207,11 @@ export function totals(total, phases, titles, shared = 0) {
         h(
           "tr",
           "agv-muted",
-          h("td", { class: "agv-wrap", text: `time, ${note}`, attrs: { colspan: 4 } }),
+          h("td", {
+            class: "agv-wrap",
+            text: dotted([`time, ${note}`, warm]),
+            attrs: { colspan: 4 },
+          }),
         ),
       ...phases.map((phase) =>
         row(

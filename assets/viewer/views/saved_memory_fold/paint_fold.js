@@ -38,8 +38,9 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
 
 /** Instructions for reading the picture; the longest that fits is painted. */
 const HINTS = [
-  "ribbon: a saved tensor · middle: its bytes · ends: time in ops · pale: few bytes",
+  "ribbons: saved tensors · middle: bytes · ends: time in ops · pale: few bytes",
   "ribbons: saved tensors · middle: bytes · ends: time in ops",
+  "middle: bytes · ends: time in ops",
 ];
 const SIDE = 14;
 const BAR = 20;

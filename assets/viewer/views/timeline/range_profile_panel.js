@@ -11,6 +11,7 @@ import {
   dotted,
   placeOf,
   plural,
+  unbroken,
 } from "../../scene/format_numbers_and_names.js";
 import { moduleTimes, nameOfModules } from "../../scene/module_times_tree.js";
 import { profileRange } from "../../scene/range_profile.js";
@@ -101,7 +102,7 @@ export class RangeProfilePanel {
       found.reduce((sum, row) => sum + row.time, 0),
     );
     const [lead, line] = this.#lead(times, of("line"));
-    const text = timeSentence(times, lead);
+    const text = unbroken(timeSentence(times, lead));
     const link = line && lineLink(this.store, line);
     this.sentence.replaceChildren(link ?? "", text.slice(link?.textContent?.length ?? 0));
     const second = this.grouping === "line" ? "code" : "phase";

@@ -65,7 +65,10 @@ export class Timeline {
     this.tooltip.hidden = true;
     this.profile = new RangeProfilePanel(store);
     this.element = this.#layOut();
-    this.element.style.setProperty("--agv-rows", `${heightOf(this.tracks) + HEAD_HEIGHT}px`);
+    this.element.style.setProperty(
+      "--agv-rows",
+      `${heightOf(this.tracks) + HEAD_HEIGHT + (this.store.scene.summary.warm_up && 19)}px`,
+    );
     this.#listen();
     this.resizer = onResize(this.element, () => this.draw());
     this.isSame = false; // until the next frame, whether only the replayed time has changed
@@ -84,6 +87,7 @@ export class Timeline {
 
   /** @returns {HTMLElement} */
   #layOut() {
+    const warm = warmUpText(this.store.scene.summary);
     return h(
       "div",
       "agv-timeline agv-panel-grid",
@@ -94,10 +98,10 @@ export class Timeline {
           "div",
           "agv-view-head",
           this.profile.sentence,
-          h("span", "agv-muted", warmUpText(this.store.scene)),
           h("span", "agv-muted agv-clamp", this.#summary()),
           h("span", "agv-end agv-muted agv-key-hint", "drag to profile a range"),
           this.window.makeAxisSwitch(),
+          warm && h("span", "agv-muted agv-warm-up", warm),
         ),
         this.scroller,
         this.tooltip,

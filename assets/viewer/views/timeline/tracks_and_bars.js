@@ -2,7 +2,6 @@
 /** The tracks of the timeline, and the bars in the rows of each. */
 
 import { blockPrefix, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
-import { warmUp } from "../../scene/idle_and_compile_times.js";
 import { inStep, stepAt } from "../../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../../types.js").SceneSpan} SceneSpan */
@@ -84,14 +83,15 @@ export function timelineTracks(sceneIndex, step = -1) {
       !inOptimizer(mode) &&
       !optimizers.some((span) => mode.start_ns <= span.start_ns && span.end_ns <= mode.end_ns),
   );
-  const isWarm = warmUp(scene) > 0;
   const random = ofKind("random");
   const draws = counted(random).length;
   const tracks = [
     makeTrack(
       "steps",
       "",
-      steps.length > 1 ? [...steps].map((step, at) => stepBar(step, at, isWarm && !at)) : [],
+      steps.length > 1
+        ? [...steps].map((step, at) => stepBar(step, at, !at && Boolean(scene.summary.warm_up)))
+        : [],
     ),
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
     makeTrack("compile", "", ofKind("compile").map(nestedBar)),
