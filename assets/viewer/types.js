@@ -264,6 +264,17 @@
  */
 
 /**
+ * Self times, added up, of what one module ran itself in one step and one phase.
+ *
+ * @typedef {object} SceneModuleTime
+ * @property {string} module "" for the root or none
+ * @property {string} phase as of SceneCallTime
+ * @property {number} step index into steps, -1 without one
+ * @property {number} count of ops, node runs or recomputations
+ * @property {number} ns
+ */
+
+/**
  * One finding with the indices of its nodes and region.
  *
  * @typedef {object} SceneFinding
@@ -799,6 +810,7 @@
  * @property {SceneStep[]} steps
  * @property {SceneCallFrame[]} call_frames
  * @property {SceneCallTime[]} call_times
+ * @property {SceneModuleTime[]} module_times
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneSavedKind[]} saved_kinds

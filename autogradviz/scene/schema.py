@@ -293,6 +293,17 @@ class SceneCallTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneModuleTime:
+    """Self times, added up, of what one module ran itself in one step and one phase."""
+
+    module: str  # "" for the root or none
+    phase: str  # as of SceneCallTime
+    step: int  # index into steps, -1 without one
+    count: int  # of ops, node runs or recomputations
+    ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneFinding:
     """One finding with the indices of its nodes and region."""
 
@@ -841,6 +852,7 @@ class Scene:
     steps: tuple[SceneStep, ...] = ()
     call_frames: tuple[SceneCallFrame, ...] = ()
     call_times: tuple[SceneCallTime, ...] = ()
+    module_times: tuple[SceneModuleTime, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
     saved_kinds: tuple[SceneSavedKind, ...] = ()

@@ -92,7 +92,8 @@ export function rowsPanel(table, show) {
     const isTable = name === "modules and lines";
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
     if (source) source.hidden = name !== "lines";
-    modules.hidden = name !== "bytes";
+    modules?.remove();
+    if (name === "bytes") element.append((modules ??= modulesTable(rows, show)));
     const own = (source?.childElementCount ?? 0) / 3;
     count.textContent = isTable
       ? counted
@@ -103,12 +104,12 @@ export function rowsPanel(table, show) {
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const first = source ? "lines" : "modules and lines";
   const turns = source ? [choice(["lines", "bytes", "modules and lines"], first, turn)] : [];
-  const modules = modulesTable(rows, show);
+  /** @type {HTMLElement | undefined} */
+  let modules;
   const element = panel(
     "table",
     [title, count, h("span", "agv-end", ...turns), ...filters],
     ...(source ? [source] : []),
-    modules,
     tableElement,
   );
   turn(first);
