@@ -136,7 +136,7 @@ class CallTree:
 def build_times(
     analysis: Analysis, tree: CallTree
 ) -> tuple[tuple[SceneCallTime, ...], tuple[SceneModuleTime, ...]]:
-    """Return the self times of ops and of nodes by step, by the frame that ran them, and by module."""
+    """Return the self times of ops and nodes in each step, by their frame and by module."""
     sums: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
     of_modules: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
     for frame, origin, module, phase, time_ns, duration_ns in _times(analysis, tree):
@@ -169,7 +169,7 @@ def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, 
         module = node.module if node else ""
         yield frame, frame, module, "forward", run.start_ns, run.own_ns
     caller_at = _callers(analysis, tree)
-    # Of recomputations, what their ops do not cover: by caller of region and backward, module, step.
+    # Of recomputations, what their ops do not cover: by both callers, module and step.
     outside: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
     names = {(region.module or region.function): region.module for region in analysis.regions}
     for span, self_ns in self_times(analysis):

@@ -450,7 +450,7 @@ function paintWaists(pen, area, picture) {
     const names = nameRange(nameOf(), nameOf(run[run.length - 1]));
     const all = formatBytes(run.reduce((sum, each) => sum + bytesOf(each), 0));
     const text = `${names} · ${all} ${word}`;
-    pill([`${text} in all`, text, names], run, share, color);
+    pill([`${text} in all`, text], run, share, color);
   };
   // In a low picture, the pills of the two halves are farther from the turn.
   const [first, second] = area.bottom - area.top < 200 ? [0.28, 0.74] : [0.38, 0.6];
