@@ -58,7 +58,7 @@ MIN_OTHERS: Final = 2
 
 
 def warm_up(analysis: Analysis) -> float:
-    """Return how many times as long as the longest other step the first one took.
+    """Return the time of the first step over that of the longest other one.
 
     It allocates, loads kernels and compiles. Idle time does not count. The result is 0.0 if that is
     less than ``WARM_UP``, if fewer than two other steps ended, or if the first step was not kept.

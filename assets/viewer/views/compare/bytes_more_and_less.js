@@ -1,5 +1,5 @@
 // @ts-check
-/** What each module holds more, or less, in one of two executions: a table with bars. */
+/** A table, with bars, of the bytes that each module holds more or less in one of two executions. */
 
 import { h } from "../../dom.js";
 import { formatBytes, nameRange } from "../../scene/format_numbers_and_names.js";

@@ -149,7 +149,7 @@ const MEANINGS = {
  * @param {Row[]} phases
  * @param {string[]} titles of both
  * @param {number} [shared] bytes that both save
- * @param {string} [warm] what is said of a warm-up step
+ * @param {string} [warm] sentence on a warm-up step
  * @returns {HTMLElement}
  */
 export function totals(total, phases, titles, shared = 0, warm = "") {
