@@ -10,6 +10,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, transform } from "esbuild";
+import { ABBREVIATIONS } from "./viewer/style/view_css_added_by_build.js";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? join(here, "../autogradviz/render/static"));
@@ -22,8 +23,11 @@ const viewStyles = {
     onLoad({ filter: /[\\/](views|shell)[\\/].*\.css$/ }, async ({ path }) => {
       const text = readFileSync(path, "utf8");
       const { code } = await transform(text, { loader: "css", minify: true, charset: "ascii" });
+      const letter = ABBREVIATIONS.find(([each]) => code.includes(each));
+      if (letter) throw new Error(`${path} contains the abbreviation ${letter}`);
+      const short = ABBREVIATIONS.reduce((text, [to, from]) => text.replaceAll(from, to), code);
       const list = JSON.stringify(join(here, "viewer/style/view_css_added_by_build.js"));
-      const contents = `import { viewStyles } from ${list};\nviewStyles.push(${JSON.stringify(code.trim())});`;
+      const contents = `import { viewStyles } from ${list};\nviewStyles.push(${JSON.stringify(short.trim())});`;
       return { contents, loader: "js" };
     }),
 };
@@ -45,6 +49,9 @@ const bundle = async (name, entry, options) => {
     target: "es2022",
     legalComments: "none",
     plugins: [viewStyles],
+    // Frequent names of own objects, which no payload, page or host reads.
+    mangleProps:
+      /^(scene|sceneIndex|subscribe|palette|store|element|scroller|tooltip|hovered|resizer|positionOf|timeAt|schedule|attrs|surface|placement|chosen|grouping|savedTensors|storageOf|boxHeight|storageEvents|legendWidth|atPeak|badgeTint|showLine|spacer|layers)$/,
     // The viewer has 350 calls of these, whose names the build cannot shorten.
     inject: [join(here, "viewer/math_names_added_by_build.js")],
     define: {

@@ -22,6 +22,7 @@
 import "./style/base.css";
 import "./style/components.css";
 import "./style/source_excerpt.css";
+import "./views/panels_and_tables.css";
 import "./shell/top_bar.css";
 import "./shell/search.css";
 import "./shell/help_menu.css";
@@ -30,7 +31,7 @@ import "./shell/step_page_tabs.css";
 import "./shell/scrubber.css";
 import "./shell/details/details.css";
 import "./shell/details/why_trail.css";
-import { viewStyles } from "./style/view_css_added_by_build.js";
+import { viewStyleText } from "./style/view_css_added_by_build.js";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { claim, h, listen } from "./dom.js";
 import { exportPicture } from "./save_view_as_image.js";
@@ -67,7 +68,7 @@ function render({ model, el }) {
   // Keeps JupyterLab's own shortcuts from acting on keys that are pressed here.
   const attrs = { "data-lm-suppress-shortcuts": "true" };
   const root = h("div", { class: "agv", attrs });
-  const style = h("style", { text: viewStyles.join("") });
+  const style = h("style", { text: viewStyleText() });
   el.append(style, root);
   let removed = false;
   let unmount = () => {};

@@ -264,6 +264,17 @@
  */
 
 /**
+ * Self times, added up, of what one module ran itself in one step and one phase.
+ *
+ * @typedef {object} SceneModuleTime
+ * @property {string} module "" for the root or none
+ * @property {string} phase as of SceneCallTime
+ * @property {number} step index into steps, -1 without one
+ * @property {number} count of ops, node runs or recomputations
+ * @property {number} ns
+ */
+
+/**
  * One finding with the indices of its nodes and region.
  *
  * @typedef {object} SceneFinding
@@ -615,6 +626,7 @@
  * @property {number | null} norm_after
  * @property {number[]} first_nodes indices in the two scenes, -1 without one
  * @property {number[]} steps of a phase: the recorded steps, at least 1
+ * @property {number[]} left_out of a phase: the warm-up steps that it does not count
  * @property {number[]} least_ns of a phase: its time in the shortest step
  * @property {number[]} most_ns and in the longest one
  */
@@ -682,6 +694,7 @@
  * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
  * @property {number} older_steps the number of these steps
  * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
+ * @property {number} warm_up how many times as long as each other step step 0 took, 0 if not longer
  * @property {string} folded_text what the nodes are that are not drawn as boxes
  * @property {boolean} fold_first the fold is displayed first, not the graph
  */
@@ -798,6 +811,7 @@
  * @property {SceneStep[]} steps
  * @property {SceneCallFrame[]} call_frames
  * @property {SceneCallTime[]} call_times
+ * @property {SceneModuleTime[]} module_times
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneSavedKind[]} saved_kinds

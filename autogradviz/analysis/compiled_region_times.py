@@ -23,6 +23,7 @@ class RegionTime:
     end_ns: int
     own_ns: int  # without the few ops inside it that are recorded
     stack_id: int | None
+    node_id: int | None  # of its backward
 
 
 def region_times(analysis: Analysis) -> tuple[RegionTime, ...]:
@@ -64,6 +65,7 @@ def region_times(analysis: Analysis) -> tuple[RegionTime, ...]:
                 end_ns=end_ns,
                 own_ns=max(0, end_ns - start_ns - inside),
                 stack_id=run.stack_id,
+                node_id=run.node_id,
             )
         )
         before_ns = end_ns

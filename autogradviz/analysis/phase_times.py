@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_duration
 from autogradviz.analysis.idle_time import busy_time
@@ -52,17 +52,48 @@ class PhaseTimes:
         return f"<{', '.join(f'{k} {format_duration(t)}' for k, t in times.items() if t)}>"
 
 
-def ranges_over_steps(analysis: Analysis) -> dict[str, tuple[int, int]]:
-    """Return the shortest and the longest time of each kind of span in a step that ended."""
+WARM_UP: Final = 2
+"""A first step is warm-up if it takes this many times as long as each other step."""
+MIN_OTHERS: Final = 2
+
+
+def warm_up(analysis: Analysis) -> float:
+    """Return the time of the first step over that of the longest other one.
+
+    It allocates, loads kernels and compiles. Idle time does not count. The result is 0.0 if that is
+    less than ``WARM_UP``, if fewer than two other steps ended, or if the first step was not kept.
+    """
+    busy, steps = busy_time(analysis), analysis.steps.ended
+    if len(steps) <= MIN_OTHERS or steps[0].number:
+        return 0.0
+    times = [busy(step.end_ns) - busy(step.start_ns) for step in steps]
+    for span in analysis.timeline.spans:
+        if span.kind == "compile" and not span.depth:
+            for at, step in enumerate(steps):
+                start_ns, end_ns = max(span.start_ns, step.start_ns), min(span.end_ns, step.end_ns)
+                if start_ns < end_ns:  # no op runs, but it is not idle
+                    times[at] += end_ns - start_ns - (busy(end_ns) - busy(start_ns))
+    factor = times[0] / max(1, *times[1:])
+    return factor if factor >= WARM_UP else 0.0
+
+
+def times_of_steps(analysis: Analysis) -> list[Counter[str]]:
+    """Return the time of each kind of span in each step that ended, without a warm-up step."""
     steps, busy = analysis.steps, busy_time(analysis)
     times = [Counter[str]() for _ in steps]
     for span in analysis.timeline.spans:
         if span.depth == 0 and times:
             times[steps.at_ns(span.start_ns)][span.kind] += busy(span.end_ns) - busy(span.start_ns)
     ended = [each for each, step in zip(times, steps, strict=True) if step.ended] or times
-    kinds = {kind for each in ended for kind in each}
+    return ended[1:] if warm_up(analysis) else ended
+
+
+def ranges_over_steps(analysis: Analysis) -> dict[str, tuple[int, int]]:
+    """Return the shortest and the longest time of each kind of span in ``times_of_steps``."""
+    times = times_of_steps(analysis)
+    kinds = {kind for each in times for kind in each}
     return {
-        kind: (min(each[kind] for each in ended), max(each[kind] for each in ended))
+        kind: (min(each[kind] for each in times), max(each[kind] for each in times))
         for kind in kinds
     }
 

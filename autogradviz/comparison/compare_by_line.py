@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogradviz.analysis.flame_graph import build_flame_rows, split_module
 from autogradviz.analysis.formatting import short_location, source_line
-from autogradviz.analysis.phase_times import measure_phases, ranges_over_steps
+from autogradviz.analysis.phase_times import (
+    measure_phases,
+    ranges_over_steps,
+    times_of_steps,
+    warm_up,
+)
 from autogradviz.comparison.rounding_of_gradients import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
 
@@ -99,21 +104,30 @@ def compare_scenes(
 
 
 def _compare_phases(recordings: tuple[Analysis, Analysis]) -> Iterator[SceneComparisonRow]:
-    """Yield the time of each phase that either recording has."""
+    """Yield the time of each phase that either recording has, without that of a warm-up step."""
     times = [measure_phases(each) for each in recordings]
     steps = tuple(max(1, len(each.steps.ended)) for each in recordings)
+    warm = [bool(warm_up(each)) for each in recordings]
+    after = [times_of_steps(each) for each in recordings]
+    steps = tuple(
+        len(own) if is_warm else count
+        for own, count, is_warm in zip(after, steps, warm, strict=True)
+    )
     ranges = [ranges_over_steps(each) for each in recordings]
     none = (0, 0)
     for name in ("forward", "backward", "recomputation", "optimizer"):
-        pair = tuple(getattr(each, f"{name}_ns") for each in times)
+        kind = "recompute" if name == "recomputation" else name
+        pair = tuple(
+            sum(step[kind] for step in own) if is_warm else getattr(each, f"{name}_ns")
+            for each, own, is_warm in zip(times, after, warm, strict=True)
+        )
         if any(pair):
-            kind = "recompute" if name == "recomputation" else name
             least, most = zip(*(each.get(kind, (0, 0)) for each in ranges), strict=True)
             yield SceneComparisonRow(
                 kind="phase", merged=True, depth=0, label=name, module="", status="same",
                 lines=none, nodes=none, other_nodes="", saved=none, recomputed=none, at_peak=none,
                 time_ns=pair, norm_before=None, norm_after=None, first_nodes=(-1, -1), steps=steps,
-                least_ns=least, most_ns=most,
+                left_out=tuple(map(int, warm)), least_ns=least, most_ns=most,
             )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from autogradviz.analysis.idle_time import find_idle
 from autogradviz.scene import region_and_recomputation_tables, summary_and_steps
 from autogradviz.scene import tables_of_findings_timeline_memory_and_lines as panels
 from autogradviz.scene.build_groups import build_groups
-from autogradviz.scene.call_tree import CallTree, build_call_times
+from autogradviz.scene.call_tree import CallTree, build_times
 from autogradviz.scene.compiled.tables import (
     build_compiled_tables,
     dominating_nodes,
@@ -153,7 +153,7 @@ def build_scene(
     spans, span_count = panels.build_spans(analysis, folded)
     idle = find_idle(analysis)
     counted = build_counted_storages(analysis, folded, tree)
-    times = build_call_times(analysis, tree)
+    times, module_times = build_times(analysis, tree)
     folds, ribbons = build_fold(analysis, folded, blamed)
     summary = replace(
         scene.summary,
@@ -169,6 +169,7 @@ def build_scene(
         steps=build_steps(analysis),
         call_frames=tuple(tree.frames),
         call_times=times,
+        module_times=module_times,
         unused_parameters=unused,
         facts=build_facts(analysis, unused, blamed),
         regions=region_and_recomputation_tables.build_regions(analysis),

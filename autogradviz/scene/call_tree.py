@@ -16,7 +16,7 @@ from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.flame_graph import self_times
 from autogradviz.analysis.phases_of_ops import phases_of_ops
 from autogradviz.events import BackwardStarted, RegionEntered, RegionRan
-from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
+from autogradviz.scene.schema import SceneCallFrame, SceneCallTime, SceneModuleTime
 from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
@@ -133,52 +133,67 @@ class CallTree:
         return found
 
 
-def build_call_times(analysis: Analysis, tree: CallTree) -> tuple[SceneCallTime, ...]:
-    """Return the self times of ops and of nodes, by the frame that ran them and by step."""
+def build_times(
+    analysis: Analysis, tree: CallTree
+) -> tuple[tuple[SceneCallTime, ...], tuple[SceneModuleTime, ...]]:
+    """Return the self times of ops and nodes in each step, by their frame and by module."""
     sums: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
-    for frame, origin, phase, time_ns, duration_ns in _times(analysis, tree):
+    of_modules: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for frame, origin, module, phase, time_ns, duration_ns in _times(analysis, tree):
         if duration_ns > 0:
-            row = sums[frame, origin, phase, analysis.steps.at_ns(time_ns)]
-            row[0] += 1
-            row[1] += duration_ns
-    return tuple(
+            step = analysis.steps.at_ns(time_ns)
+            for row in (sums[frame, origin, phase, step], of_modules[module, phase, step]):
+                row[0] += 1
+                row[1] += duration_ns
+    calls = tuple(
         SceneCallTime(call=frame, origin=origin, phase=phase, step=step, count=count, ns=total)
         for (frame, origin, phase, step), (count, total) in sums.items()
     )
+    modules = tuple(
+        SceneModuleTime(module=module, phase=phase, step=step, count=count, ns=total)
+        for (module, phase, step), (count, total) in of_modules.items()
+    )
+    return calls, modules
 
 
-def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, int, int]]:
-    """Yield frame, origin, phase, start and duration of each op, node run and recomputation."""
+def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, str, int, int]]:
+    """Yield frame, origin, module, phase, start and duration of ops, node runs, recomputations."""
     phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward":
             frame = tree.of(op.stack_id)
-            yield frame, frame, phase_of(op), op.time_ns, op.duration_ns
+            yield frame, frame, op.module, phase_of(op), op.time_ns, op.duration_ns
     for run in region_times(analysis):
         frame = tree.of(run.stack_id)
-        yield frame, frame, "forward", run.start_ns, run.own_ns
+        node = analysis.graph.nodes.get(-1 if run.node_id is None else run.node_id)
+        module = node.module if node else ""
+        yield frame, frame, module, "forward", run.start_ns, run.own_ns
     caller_at = _callers(analysis, tree)
-    # Of recomputations, what their ops do not cover: by caller of region and backward, and step.
-    outside: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
+    # Of recomputations, what their ops do not cover: by both callers, module and step.
+    outside: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    names = {(region.module or region.function): region.module for region in analysis.regions}
     for span, self_ns in self_times(analysis):
         caller = caller_at(span.start_ns)
         if span.kind == "recompute":
             region = tree.of_region(span.ref)
-            row = outside[region, caller, analysis.steps.at_ns(span.start_ns)]
+            module = names.get(span.label, "")
+            row = outside[region, caller, module, analysis.steps.at_ns(span.start_ns)]
             row[0], row[1] = span.start_ns, row[1] + self_ns
             continue
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         origin = NO_FRAME if node is None else tree.of_node(node)
-        yield caller, origin, "backward", span.start_ns, self_ns
+        module = node.module if node else ""
+        yield caller, origin, module, "backward", span.start_ns, self_ns
     for checkpointed in analysis.regions:
         for op in (op for run in checkpointed.recomputations for op in run.ops):
             caller = caller_at(op.time_ns)
             origin = tree.of_recomputed(op.stack_id, caller, checkpointed.region_id)
-            yield tree.of(op.stack_id), origin, "recompute", op.time_ns, op.duration_ns
-            key = tree.of_region(checkpointed.region_id), caller, analysis.steps.at_ns(op.time_ns)
-            outside[key][1] -= op.duration_ns
-    for (origin, caller, _), (start_ns, rest_ns) in outside.items():
-        yield caller, origin, "recompute", start_ns, rest_ns
+            module, frame = checkpointed.module, tree.of(op.stack_id)
+            yield frame, origin, op.module or module, "recompute", op.time_ns, op.duration_ns
+            region, step = tree.of_region(checkpointed.region_id), analysis.steps.at_ns(op.time_ns)
+            outside[region, caller, module, step][1] -= op.duration_ns
+    for (origin, caller, module, _), (start_ns, rest_ns) in outside.items():
+        yield caller, origin, module, "recompute", start_ns, rest_ns
 
 
 def _callers(analysis: Analysis, tree: CallTree) -> Callable[[int], int]:

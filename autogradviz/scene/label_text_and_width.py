@@ -44,11 +44,14 @@ def last_part(name: str) -> str:
 
 
 def range_label(first: str, last: str) -> str:
-    """Return the label of a run of blocks: "h.0–11" for "h.0" and "h.11"."""
+    """Return the label of a run of blocks: "h.0–11" for "h.0" and "h.11".
+
+    Only numbers have a range: of other names, those in between are unknown.
+    """
     prefix = first.rstrip("0123456789")
     if prefix == last.rstrip("0123456789"):
         return f"{first}–{last.removeprefix(prefix)}"
-    return f"{first} – {last}"
+    return f"{first} … {last}"
 
 
 @lru_cache(maxsize=4_096)

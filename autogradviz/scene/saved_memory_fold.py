@@ -34,6 +34,7 @@ from autogradviz.analysis.idle_time import busy_time
 from autogradviz.analysis.phases_of_ops import phases_of_ops
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import RegionRan
+from autogradviz.scene.label_text_and_width import range_label
 from autogradviz.scene.node_boxes_and_badges import TITLES, kind_of_slot
 from autogradviz.scene.schema import SceneFold, SceneRibbon
 from autogradviz.scene.variable_names_of_storages import loss_of_backward, name_storages
@@ -240,6 +241,9 @@ def _shared_root(blocks: Collection[str]) -> str:
     """Return the name of the model with its dot, if it begins the names of all blocks in it."""
     roots = {block.partition(".")[0] for block in blocks if block}
     root = f"{min(roots)}." if len(roots) == 1 else ""
+    # "0" of "layers.0" names nothing.
+    if any(block.removeprefix(root)[:1].isdigit() for block in blocks):
+        return ""
     return root if any(block.startswith(root) for block in blocks) else ""
 
 
@@ -449,7 +453,7 @@ def _name_of_block(strands: Sequence[_Strand]) -> str:
     blocks = dict.fromkeys(each.block for each in strands)
     if len(blocks) <= MAX_BLOCKS_NAMED:
         return ", ".join(sorted(filter(None, blocks)))
-    return f"{strands[0].block} – {strands[-1].block}"
+    return range_label(strands[0].block, strands[-1].block)
 
 
 def _side_by_side(parts: Sequence[Sequence[_Edge]]) -> list[_Edge]:

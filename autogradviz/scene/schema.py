@@ -293,6 +293,17 @@ class SceneCallTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneModuleTime:
+    """Self times, added up, of what one module ran itself in one step and one phase."""
+
+    module: str  # "" for the root or none
+    phase: str  # as of SceneCallTime
+    step: int  # index into steps, -1 without one
+    count: int  # of ops, node runs or recomputations
+    ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneFinding:
     """One finding with the indices of its nodes and region."""
 
@@ -651,6 +662,7 @@ class SceneComparisonRow:
     norm_after: float | None
     first_nodes: tuple[int, ...]  # indices in the two scenes, -1 without one
     steps: tuple[int, ...] = ()  # of a phase: the recorded steps, at least 1
+    left_out: tuple[int, ...] = ()  # of a phase: the warm-up steps that it does not count
     least_ns: tuple[int, ...] = ()  # of a phase: its time in the shortest step
     most_ns: tuple[int, ...] = ()  # and in the longest one
 
@@ -718,6 +730,7 @@ class SceneSummary:
     older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
     older_steps: int = 0  # the number of these steps
     without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
+    warm_up: float = 0.0  # how many times as long as each other step step 0 took, 0 if not longer
     folded_text: str = ""  # what the nodes are that are not drawn as boxes
     fold_first: bool = False  # the fold is displayed first, not the graph
 
@@ -840,6 +853,7 @@ class Scene:
     steps: tuple[SceneStep, ...] = ()
     call_frames: tuple[SceneCallFrame, ...] = ()
     call_times: tuple[SceneCallTime, ...] = ()
+    module_times: tuple[SceneModuleTime, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
     saved_kinds: tuple[SceneSavedKind, ...] = ()

@@ -8,6 +8,7 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     plural,
 )
+from autogradviz.analysis.phase_times import warm_up
 from autogradviz.events import BackwardStarted
 from autogradviz.scene.schema import (
     SceneStep,
@@ -58,6 +59,7 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         torn=analysis.log.problem is not None,
         older_nbytes=sizes.older,
         older_steps=sizes.older_steps,
+        warm_up=warm_up(analysis),
         without_checkpoints_nbytes=analysis.peak_without_checkpoints,
     )
 

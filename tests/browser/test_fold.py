@@ -332,3 +332,13 @@ def test_patch_of_a_chosen_budget_is_above_the_footer(open_page, picture):
     patch = page.locator(".agv-copy").last.bounding_box()
     assert patch["y"] + patch["height"] <= page.locator(".agv-scrubber").bounding_box()["y"]
     page.screenshot(path=picture("fold-patch-light"))
+
+
+def test_the_button_of_the_fold_on_display_is_in_view(open_page):
+    stage = Stage(
+        open_page(viewport={"width": 420, "height": 900}), recordings.running_sum(), view=""
+    )
+    row = stage.page.locator(".agv-fold-entries").bounding_box()
+    entry = stage.page.locator(".agv-fold-entry[aria-pressed=true]").bounding_box()
+    assert row["y"] <= entry["y"]
+    assert entry["y"] + entry["height"] <= row["y"] + row["height"] + 1

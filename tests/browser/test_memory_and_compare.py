@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,41 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     for left, right, in_both in zip(first, second, both, strict=True):
         assert left != right or not in_both
     page.screenshot(path=picture("compare-source"))
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_bytes_more_and_less_have_bars_that_add_up(open_page, traces, tmp_path, width, picture):
+    report = tmp_path / "compare.html"
+    autogradviz.compare(*traces).html(report)
+    page = open_page(viewport={"width": width, "height": 900})
+    page.goto(report.as_uri())
+    page.locator(".agv-compare").get_by_role("button", name="bytes", exact=True).click()
+    table = page.locator(".agv-compare table.agv-table-stacked:visible").last
+    rows = [
+        [cell.text_content() for cell in row.locator("td").all()]
+        for row in table.locator("tbody tr").all()
+    ]
+    peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
+    name, *values, difference = rows[0]
+    assert (name, values) == ("all", peaks)
+    less = traces[0].saved_bytes().at_peak - traces[1].saved_bytes().at_peak
+    assert difference == f"−{format_bytes(less)}"  # noqa: RUF001  a minus
+    assert not any("*" in row[0] for row in rows)
+    bars = table.locator(".agv-track > span")
+    assert bars.count() == len(rows)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.screenshot(path=picture(f"compare-bytes-{width}"))
+
+
+def test_a_warm_up_step_is_named_where_its_times_are_compared(open_page):
+    scene = recordings.running_sum()
+    scene = replace(scene, summary=replace(scene.summary, warm_up=8.0))
+    stage = Stage(open_page(viewport={"width": 1440, "height": 900}), scene)
+    stage.show("compare")
+    totals = stage.page.locator(".agv-totals")
+    assert "warm-up" not in totals.text_content()
+    stage.page.get_by_label("First step").select_option("0")
+    assert "step 0 is warm-up" in totals.text_content()
 
 
 def test_times_of_phases_are_those_of_the_timeline(open_page):

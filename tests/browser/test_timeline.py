@@ -154,11 +154,97 @@ def test_sums_can_be_grouped_by_module_and_line(timeline):
     sentence = stage.page.locator(".agv-timeline .agv-sentence")
     assert sentence.text_content().startswith(f"{first[0]} takes ")
     stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
-    assert "blocks.0.up" in {row[0] for row in sum_rows(stage)}
+    assert "blocks.0–2" in {row[0] for row in sum_rows(stage)}
     sentence.get_by_role("button").click()
     chosen = stage.page.locator(".agv-chosen-line")
     assert chosen.locator(".agv-source-number").text_content() == first[0].split(":")[1]
     assert chosen.locator("code").text_content().strip() == first[1]
+
+
+def tree_of(stage):
+    """Return level, name and state of the rows of the tree of modules."""
+    return stage.page.locator("[role=treegrid] tbody tr").evaluate_all(
+        "rows => rows.map((row) => [Number(row.ariaLevel), row.cells[0].textContent, "
+        "row.ariaExpanded])"
+    )
+
+
+def test_modules_are_a_tree_that_keys_fold_and_unfold(timeline, picture):
+    stage = timeline(recordings.plain())
+    page = stage.page
+    page.click(".agv-panel-profile .agv-choice >> text='module'")
+    folded = tree_of(stage)
+    assert [1, "blocks.0–2", "false"] in folded
+    first = page.locator("[role=treegrid] tbody tr[tabindex='0']")
+    assert first.count() == 1
+    row = page.locator("[role=treegrid] tbody tr", has_text="blocks.0–2")
+    assert "sum of 3 modules" in row.text_content()
+    row.click()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    tree = tree_of(stage)
+    at = tree.index([1, "blocks.0–2", "true"])
+    [level, name, state] = tree[at + 1]
+    assert (level, state) == (2, "true")
+    assert name in {"blocks.0", "blocks.1", "blocks.2"}
+    assert {name for level, name, _ in tree if level == 3} == {"norm", "up", "down"}
+    focused = "document.activeElement.cells[0].textContent"
+    assert page.evaluate(focused) == name
+    page.screenshot(path=picture("modules-as-a-tree"))
+    page.keyboard.press("ArrowLeft")
+    assert tree_of(stage)[at + 1] == [2, name, "false"]
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(focused) == "blocks.0–2"
+    page.keyboard.press("Enter")
+    assert tree_of(stage) == folded
+
+
+def test_a_folded_module_has_the_time_of_its_parts(timeline):
+    scene = recordings.plain()
+    stage = timeline(scene)
+    stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
+    row = stage.page.locator("[role=treegrid] tbody tr", has_text="blocks.0–2")
+    parts = [each for each in scene.module_times if each.module.startswith("blocks.")]
+    assert row.locator("td").nth(3).text_content() == f"{sum(each.count for each in parts)}"
+    number, unit = row.locator("td").nth(4).text_content().split()
+    shown = float(number) * {"µs": 1e3, "ms": 1e6}[unit]
+    assert shown == pytest.approx(sum(each.ns for each in parts), rel=0.01)
+
+
+def test_the_axis_of_a_chosen_step_begins_at_zero(timeline, picture):
+    scene = without_idle(recordings.running_sum())
+    stage = timeline(scene, viewport={"width": 1280, "height": 800})
+    stage.page.evaluate(
+        """() => {
+          window.texts = [];
+          const write = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+            texts.push(text);
+            write.call(this, text, ...rest);
+          };
+        }"""
+    )
+    stage.page.locator(".agv-step-menu select").first.select_option(label="step 3")
+    stage.settle()
+    texts = stage.page.evaluate("texts")
+    assert "in step 3" in texts
+    at = len(texts) - 1 - texts[::-1].index("in step 3")
+    step = scene.steps[3]
+    ticks = [text for text in texts[:at] if text.endswith((" ms", " µs"))][-3:]
+    units = {"µs": 1e3, "ms": 1e6}
+    for tick in ticks:
+        number, unit = tick.split()
+        assert 0 <= float(number) * units[unit] <= 1.1 * (step.end_ns - step.start_ns)
+    stage.page.screenshot(path=picture("timeline-of-a-step"))
+
+
+def test_a_first_step_that_is_far_longer_is_marked_as_warm_up(timeline, picture):
+    scene = recordings.running_sum()
+    scene = replace(scene, summary=replace(scene.summary, warm_up=8.04))
+    stage = timeline(scene)
+    words = stage.page.text_content(".agv-timeline .agv-warm-up")
+    assert words == "step 0 is warm-up: 8.0× as long as any other step"
+    stage.page.screenshot(path=picture("timeline-warm-up"))
 
 
 def test_time_view_of_a_failing_step_says_when_backward_stopped(timeline):

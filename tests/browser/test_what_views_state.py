@@ -8,6 +8,8 @@ import pytest
 import recordings
 from viewer_page import Stage
 
+from autogradviz.analysis.formatting import format_bytes
+
 pytestmark = pytest.mark.one_in(2, reason="opens a page for each view", in_ci=1)
 
 
@@ -108,3 +110,24 @@ def test_a_checkpointed_step_is_drawn_with_and_without_checkpoints(open_page):
     assert without == scene.summary.without_checkpoints_nbytes
     # Both runs are alike: nothing is next to the sums.
     assert stage.page.locator(".agv-region-diffs:visible").count() == 0
+
+
+def test_folded_regions_are_the_sum_of_their_module_rows(open_page, picture):
+    scene = recordings.routed()  # six blocks, of which one was recomputed differently
+    stage = Stage(open_page(viewport={"width": 1280, "height": 800}), scene)
+    stage.show("checkpoint")
+    rows = stage.page.locator(".agv-regions tbody tr")
+    folded = rows.filter(has=stage.page.locator("[aria-expanded]"))
+    assert folded.count() == 1
+    assert "0–5" in folded.text_content()
+    assert f"sum of {len(scene.regions)} regions" in folded.text_content()
+    freed = sum(region.freed_nbytes for region in scene.regions)
+    assert folded.locator("td").nth(1).text_content() == format_bytes(freed)
+    button = folded.get_by_role("button")
+    if button.get_attribute("aria-expanded") == "true":
+        button.click()
+    assert rows.locator("visible=true").count() == 1
+    button.focus()
+    stage.page.keyboard.press("Enter")
+    assert rows.locator("visible=true").count() == 1 + len(scene.regions)
+    stage.page.screenshot(path=picture("checkpoint-folded"))

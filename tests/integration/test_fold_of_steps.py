@@ -476,3 +476,47 @@ def test_graph_and_fold_count_a_tensor_of_two_losses_alike():
     assert second.shared_nbytes == fake.nbytes
     assert graphs == [(fold.nbytes, fold.shared_nbytes) for fold in scene.folds]
     assert "4.1 kB more are kept for an earlier backward too" in second.sentence
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_block_has_the_time_of_its_modules_in_the_fold_and_in_the_timeline(checkpointed):
+    model = nn.ModuleList(Block() for _ in range(3))
+
+    def step():
+        x = torch.ones(4, 8)
+        for block in model:
+            x = checkpoint(block, x, use_reentrant=False) if checkpointed else block(x)
+        x.sum().backward()
+
+    scene = record(step, model)._viewer_scene
+    in_fold, in_modules = Counter(), Counter()
+    for ribbon in scene.ribbons:
+        in_fold[ribbon.block, "forward"] += ribbon.forward_ns
+        in_fold[ribbon.block, "backward"] += ribbon.backward_ns
+    for row in scene.module_times:
+        phase = "backward" if row.phase == "recompute" else row.phase
+        in_modules[row.module.partition(".")[0], phase] += row.ns
+    for number in "012":
+        for phase in ("forward", "backward"):
+            assert in_fold[number, phase] == pytest.approx(in_modules[number, phase], abs=9)
+
+
+def test_module_times_add_up_to_those_of_lines():
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def steps():
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+
+    scene = record(steps, model)._viewer_scene
+    lines, modules = Counter(), Counter()
+    for row in scene.call_times:
+        lines[row.phase, row.step, "ns"] += row.ns
+        lines[row.phase, row.step, "count"] += row.count
+    for row in scene.module_times:
+        modules[row.phase, row.step, "ns"] += row.ns
+        modules[row.phase, row.step, "count"] += row.count
+    assert lines == modules
+    assert {"0", "1", "2", ""} == {row.module for row in scene.module_times}

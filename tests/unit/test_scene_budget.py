@@ -101,7 +101,7 @@ def test_compiled_blocks_are_in_the_order_of_their_ops_before_the_loss():
     saved = [each.block for each in sorted(ribbons, key=lambda each: each.top)]
     read = [each.block for each in sorted(ribbons, key=lambda each: each.bottom)]
     order = [block for block, _ in groupby(saved)]
-    assert order == ["0", "1", "2", ""]  # the last one is of the square
+    assert order == ["blocks.0", "blocks.1", "blocks.2", ""]  # the last one is of the square
     assert [block for block, _ in groupby(read)] == order
 
 

@@ -34,3 +34,8 @@ def test_long_durations_are_in_seconds():
         "9,999.9 ms",
         "10.0 s",
     ]
+
+
+def test_names_without_a_common_number_have_no_range():
+    assert range_label("h.0", "h.11") == "h.0–11"
+    assert range_label("wpe", "head") == "wpe … head"

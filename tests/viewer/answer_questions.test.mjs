@@ -221,6 +221,10 @@ test("the slowest module has all its phases in one row", () => {
   const timed = makeIndex({
     ...TABLES,
     nodes: [{ ...node, born_ns: 0, forward_ns: 1e6, runs_ns: [2e6, 4e6] }],
+    module_times: [
+      { module: "enc", phase: "forward", step: 0, count: 1, ns: 1e6 },
+      { module: "enc", phase: "backward", step: 0, count: 1, ns: 2e6 },
+    ],
   });
   assert.match(
     answerQuestion(timed, "slowest module").sentence,

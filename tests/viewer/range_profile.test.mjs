@@ -123,3 +123,40 @@ test("a line has all its ops, also those without a node, with its nodes", () => 
   ]);
   assert.deepEqual(rows(1), [["no line", 5, { backward: 5 }, -1]]);
 });
+
+test("a module has all its ops in one row, with its phases as parts", () => {
+  const time = (module, phase, ns, step = 0) => ({
+    module,
+    phase,
+    ns,
+    step,
+    count: 2,
+  });
+  const scene = {
+    nodes: [{ ...NODE, module: "h.0", runs_ns: [], index: 3 }],
+    spans: [],
+    summary: { idle_ns: [] },
+    module_times: [
+      time("h.0", "recompute", 30),
+      time("h.0", "forward", 40),
+      time("h.0", "backward", 50),
+      time("", "optimizer", 5),
+      time("h.0", "forward", 7, 1),
+    ],
+  };
+  const rows = (step) =>
+    profileRange({ scene, end: 1_000 }, [0, 1_000], "module", step).map(
+      ({ label, time, parts, count, node }) => [
+        label,
+        time,
+        parts,
+        count,
+        node,
+      ],
+    );
+  assert.deepEqual(rows(0), [
+    ["h.0", 120, { recompute: 30, forward: 40, backward: 50 }, 6, 3],
+    ["no module", 5, { optimizer: 5 }, 2, -1],
+  ]);
+  assert.deepEqual(rows(1), [["h.0", 7, { forward: 7 }, 2, 3]]);
+});

@@ -68,7 +68,7 @@ test("the peaks with and without checkpoints are compared", () => {
   assert.equal(peaks(1000, 0), "");
 });
 
-test("the calls of a module are one row with their means", () => {
+test("the calls of a module are one row with their sums", () => {
   const call = (module, freed_nbytes) => ({
     module,
     freed_nbytes,
@@ -79,7 +79,7 @@ test("the calls of a module are one row with their means", () => {
   assert.deepEqual(
     rows.map(({ name, members, freed }) => [name, members.length, freed]),
     [
-      ["a", 2, 200],
+      ["a", 2, 400],
       ["b", 1, 50],
     ],
   );

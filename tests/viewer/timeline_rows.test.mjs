@@ -20,10 +20,10 @@ function span(kind, start_ns, end_ns, fields = {}) {
 }
 
 /** Return the track of a name, undefined without one. */
-function track(name, spans, { modules = [], steps = [] } = {}) {
+function track(name, spans, { modules = [], steps = [], warm_up = 0 } = {}) {
   const nodes = modules.map((module) => ({ module }));
   const tracks = timelineTracks({
-    scene: { spans, nodes, regions: [], steps },
+    scene: { spans, nodes, regions: [], steps, summary: { warm_up } },
   });
   return tracks.find((each) => each.name === name);
 }
@@ -96,6 +96,11 @@ test("several steps are a track, one step is not", () => {
     ],
   );
   assert.equal(track("steps", [], { steps: steps.slice(0, 1) }), undefined);
+  const warm = track("steps", [], { steps, warm_up: 8 }).bars;
+  assert.deepEqual(
+    warm.map(({ label }) => label),
+    ["step 4, warm-up", "step 5"],
+  );
 });
 
 test("modes of an optimizer and of a recomputation are not drawn, and gradients have a row", () => {

@@ -35,8 +35,9 @@ export function ticks(low, high, count) {
  * @param {{top: number, bottom: number} | null} grid extent of the grid lines
  * @param {import("../scene/time_axis.js").TimeAxis} [axis]
  * @param {number | null} [taken] time at which something else is painted
+ * @param {number} [origin] time that is zero, before which there are no labels
  */
-export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
+export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null, origin = 0) {
   const { ctx, palette, family } = pen;
   ctx.font = `9.5px ${family}`;
   ctx.textBaseline = "middle";
@@ -45,11 +46,13 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
   const count = Math.max(2, room / 110);
   const events =
     axis?.kind === "events" && ticks(axis.positionOf(start), axis.positionOf(end), count);
-  const times = events ? events.map(axis.timeAt) : roundTimes(start, end, count, axis);
+  const times = events
+    ? events.map(axis.timeAt)
+    : roundTimes(Math.max(start, origin), end, count, axis, origin);
   // Events are at equal distances, their times are not.
   const texts = events
     ? events.map((at) => `event ${formatCount(Math.round(at))}`)
-    : formatTimes(times);
+    : formatTimes(times.map((time) => time - origin));
   const breaks = axis?.kind === "time" && grid ? axis.idle : [];
   /** @type {[number, number][]} */
   const labels = [];
@@ -76,7 +79,7 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
   }
   for (const [i, time] of times.entries()) {
     const at = Math.round(x(time)) + 0.5;
-    const written = write(time || events ? texts[i] : "0 ms", at);
+    const written = write(time > origin || events ? texts[i] : "0 ms", at);
     if (!grid || !written) continue;
     ctx.strokeStyle = palette.line;
     tracePath(ctx, [at, grid.top], [at, grid.bottom]);
@@ -90,11 +93,14 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null) {
  * @param {number} start
  * @param {number} end
  * @param {number} count
- * @param {import("../scene/time_axis.js").TimeAxis} [axis]
- * @returns {number[]}
+ * @param {import("../scene/time_axis.js").TimeAxis | undefined} axis
+ * @param {number} origin
+ * @returns {number[]} round numbers after the origin
  */
-function roundTimes(start, end, count, axis) {
-  if (!axis?.idle.length) return ticks(start, end, count);
+function roundTimes(start, end, count, axis, origin) {
+  if (!axis?.idle.length) {
+    return ticks(start - origin, end - origin, count).map((time) => time + origin);
+  }
   const length = axis.positionOf(end) - axis.positionOf(start);
   const [first, second] = ticks(0, length, count);
   const step = second - first || length;
@@ -105,7 +111,8 @@ function roundTimes(start, end, count, axis) {
     // Between two idle intervals.
     const from = Math.max(start, axis.idle[i - 1] ?? start);
     const until = Math.min(end, axis.idle[i] ?? end);
-    for (let time = Math.ceil(from / step) * step; time <= until; time += step) {
+    let time = Math.ceil((from - origin) / step) * step + origin;
+    for (; time <= until; time += step) {
       const at = axis.positionOf(time);
       if (at - last < apart) continue;
       times.push(time);

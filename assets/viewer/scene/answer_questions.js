@@ -305,8 +305,7 @@ function slowest(sceneIndex, by, step) {
   const chosen = step < 0 ? null : sceneIndex.scene.steps[step];
   /** @type {[number, number]} */
   const range = chosen ? [chosen.start_ns, chosen.end_ns] : [0, sceneIndex.end];
-  const found = profileRange(sceneIndex, range, by === "module" ? by : "line", step);
-  const rows = by === "module" ? sumsByModule(found) : found;
+  const rows = profileRange(sceneIndex, range, by === "module" ? by : "line", step);
   const line = rows.find(({ filename, modules }) => (by === "module" ? modules.size : filename));
   if (!line) return null;
   const { active, phases } = phaseTimes(sceneIndex, range, step);
@@ -327,25 +326,6 @@ function slowest(sceneIndex, by, step) {
     fix: "",
     link: { view: "timeline" },
   };
-}
-
-/**
- * @param {import("./range_profile.js").ProfileRow[]} rows one for each module and phase
- * @returns {import("./range_profile.js").ProfileRow[]} one for each module, the longest first
- */
-function sumsByModule(rows) {
-  /** @type {Map<string, import("./range_profile.js").ProfileRow>} */
-  const sums = new Map();
-  for (const row of rows) {
-    const [label = row.label] = row.modules;
-    const sum = sums.get(label) ?? { ...row, label, time: 0, parts: {} };
-    sum.time += row.time;
-    for (const [phase, ns] of Object.entries(row.parts)) {
-      sum.parts[phase] = (sum.parts[phase] ?? 0) + ns;
-    }
-    sums.set(label, sum);
-  }
-  return [...sums.values()].sort((a, b) => b.time - a.time);
 }
 
 /**

@@ -160,15 +160,20 @@ export function formatShape({ shape, dtype, nbytes }) {
 }
 
 /**
+ * Return the name of several things in a row. Only numbers have a range: of other names, those in
+ * between are unknown.
+ *
  * @param {string} first
  * @param {string} last
- * @returns {string} "h.0–10.attn"
+ * @returns {string} "h.0–10.attn", "layer1.0 … layer3.1"
  */
 export function nameRange(first, last) {
   if (first === last) return first;
   const [a, b] = [first.split("."), last.split(".")];
-  const apart = a.filter((part, at) => part !== b[at]);
-  if (apart.length !== 1 || a.length !== b.length) return `${first} – ${last}`;
+  const apart = [...a.keys()].filter((at) => a[at] !== b[at]);
+  const [at] = apart;
+  const isRange = apart.length === 1 && a.length === b.length && [a, b].every((c) => +c[at] >= 0);
+  if (!isRange) return `${first} … ${last}`;
   return a.map((part, at) => (part === b[at] ? part : `${part}–${b[at]}`)).join(".");
 }
 

@@ -1,6 +1,8 @@
 // @ts-check
 /** Intervals in which nothing ran or torch.compile compiled, and their overlap with a range. */
 
+import { formatCount } from "./format_numbers_and_names.js";
+
 /** @typedef {[start: number, end: number][]} Intervals in nanoseconds, without overlaps */
 
 /**
@@ -55,3 +57,12 @@ export function idleTimes(scene) {
  */
 export const olderSteps = ({ steps, summary: { idle_ns: idle = [] } }) =>
   steps[0]?.number > 0 && idle[0] === 0 ? idle[1] : 0;
+
+/**
+ * @param {import("../types.js").SceneSummary} summary
+ * @returns {string} "" without a warm-up
+ */
+export const warmUpText = ({ warm_up: factor }) =>
+  factor
+    ? `step 0 is warm-up: ${factor < 10 ? factor.toFixed(1) : formatCount(Math.round(factor))}× as long as any other step`
+    : "";

@@ -86,7 +86,7 @@ export function phaseTimes({ scene }, [start, end], step) {
     for (const row of scene.call_times) {
       if (row.phase === "recompute" || (step >= 0 && row.step !== step)) continue;
       const phase = phases[row.phase];
-      phase.ops = Math.min(phase.total, (phase.ops ?? 0) + row.ns);
+      phase.ops = Math.min(phase.total - phase.compiled, (phase.ops ?? 0) + row.ns);
     }
   }
   return { active: end - start - idle, idle, phases: Object.values(phases) };

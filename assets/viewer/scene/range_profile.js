@@ -12,7 +12,7 @@ import { compileTimes, idleTimes, overlapOf } from "./idle_and_compile_times.js"
  * @typedef {object} ProfileRow
  * @property {string} label
  * @property {Phase} phase the first one
- * @property {Record<string, number>} parts of the time, by phase: only lines have several
+ * @property {Record<string, number>} parts of the time, by phase: lines and modules have several
  * @property {string} filename of a line, "" for other rows
  * @property {number} lineno
  * @property {Set<string>} modules
@@ -44,8 +44,9 @@ export function recomputedByNode({ spans }, { runs_ns: runs }) {
  * Profile forward ops, compilations, backward nodes, recomputations and optimizer steps.
  *
  * The self time of a node excludes the recomputations and compilations that it triggered. A node
- * that failed has no end; idle time after its start is not its time. Lines of the recording or of a
- * step have all their ops, as in the source view; of another range, those of nodes.
+ * that failed has no end; idle time after its start is not its time. Lines and modules of the
+ * recording or of a step have all their ops, as in the source view and the fold; of another range,
+ * those of nodes.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {TimeRange} range
@@ -63,8 +64,9 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
   ) => {
     const { index = -1, module = "", filename = "", lineno = 0 } = source;
     const isLine = grouping === "line" && filename;
-    const label = isLine ? formatPlace(filename, lineno) : name;
-    const key = isLine ? `${lineno} ${filename}` : `${phase}|${name}`;
+    const isModule = grouping === "module" && module;
+    const label = isLine ? formatPlace(filename, lineno) : isModule ? module : name;
+    const key = isLine ? `${lineno} ${filename}` : isModule ? `|${module}` : `${phase}|${name}`;
     const nothing = { modules: new Set(), parts: {}, count: 0, time: 0 };
     const line = isLine ? { filename, lineno } : { filename: "", lineno: 0 };
     const row = rows.get(key) ?? { label, phase, node: index, ...line, ...nothing };
@@ -102,16 +104,19 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
     /** @type {import("../types.js").SceneNode} */ node,
     /** @type {string} */ name,
   ) => ({ node: name, module: node.module || "no module", line: "no line" })[grouping];
-  const byCalls = grouping === "line" && step !== undefined;
-  for (const row of byCalls ? scene.call_times : []) {
+  const byCalls = grouping !== "node" && step !== undefined;
+  for (const row of byCalls ? (grouping === "line" ? scene.call_times : scene.module_times) : []) {
     if (Number(step) >= 0 && row.step !== step) continue;
     const phase = /** @type {Phase} */ (row.phase);
-    add(rowOf("no line", phase, scene.call_frames[row.origin]), phase, row.ns, row.count);
+    const source = "module" in row ? { module: row.module } : scene.call_frames[row.origin];
+    const none = `no ${grouping}`;
+    add(rowOf(none, phase, source), phase, row.ns, row.count);
   }
   for (const node of scene.nodes) {
     if (byCalls) {
       // Its times are in those of calls.
-      if (rows.has(`${node.lineno} ${node.filename}`)) rowOf("", "forward", node);
+      const key = grouping === "line" ? `${node.lineno} ${node.filename}` : `|${node.module}`;
+      if (rows.has(key)) rowOf("", "forward", node);
       continue;
     }
     const time = overlap(node.born_ns, node.born_ns + node.forward_ns);

@@ -2,6 +2,7 @@
 /** The bytes that saved tensors hold over the recording, and those without checkpoints, dashed. */
 
 import { chartCanvas, h, onResize } from "../../dom.js";
+import { paintTimes } from "../../canvas/paint_time_axis.js";
 import { proportionalAxis } from "../../scene/time_axis.js";
 import { paintHeld } from "../compare/overlaid_curves_of_bytes_held.js";
 
@@ -15,15 +16,19 @@ export function makeHeldPicture({ scene, sceneIndex }, palette) {
   if (!without.length) return null;
   const canvas = chartCanvas("Bytes held over time, with checkpoints and without");
   const axis = proportionalAxis(sceneIndex);
-  const share = (/** @type {number} */ time) =>
-    axis.positionOf(time) / axis.positionOf(sceneIndex.end);
+  const whole = axis.positionOf(sceneIndex.end);
+  const share = (/** @type {number} */ time) => axis.positionOf(time) / whole;
   const curves = [without, memory].map((points) =>
     [...points].map(
       ({ time_ns, nbytes }) => /** @type {[number, number]} */ ([share(time_ns), nbytes]),
     ),
   );
   const turn = folds.length === 1 && folds[0].turn_ns >= 0 ? share(folds[0].turn_ns) : -1;
-  const draw = () => paintHeld(canvas, palette(), curves, turn);
+  const draw = () =>
+    paintHeld(canvas, palette(), curves, turn, (pen, x, y) => {
+      const at = (/** @type {number} */ time) => x(share(time));
+      paintTimes(pen, at, [0, sceneIndex.end], y, null, axis);
+    });
   const legend = h(
     "div",
     "agv-muted",

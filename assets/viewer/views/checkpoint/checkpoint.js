@@ -10,6 +10,7 @@ import { describeRegion, regionDiffs, regionFinding } from "./region_panels.js";
 import { sentenceOfRegion } from "../compare/sentences_on_difference.js";
 import { makeHeldPicture } from "./bytes_held_with_and_without_checkpoints.js";
 import { inStep } from "../../scene/step_of_time_or_node.js";
+import { phaseTimes } from "../../scene/phase_times.js";
 import { summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { sideBySide } from "./source_lines_side_by_side.js";
 
@@ -81,7 +82,9 @@ export class Checkpoint {
     const sources = sideBySide(this.store, rows, changes);
     const banner = regionFinding(this.store, chosen, !sources);
     const all = allRegions(this.store, this.regions);
-    const whole = banner ? "" : sentenceOfRegions(this.regions);
+    const { start_ns = 0, end_ns = this.store.sceneIndex.end } = scene.steps[step] ?? {};
+    const { active } = phaseTimes(this.store.sceneIndex, [start_ns, end_ns], step);
+    const whole = banner ? "" : sentenceOfRegions(this.regions, active);
     const peaks = whole && sentenceOfPeaks(summaryOf(scene, step));
     const top = whole ? h("p", "agv-difference", peaks || whole) : null;
     const style = whole ? "agv-difference-more" : "agv-difference";

@@ -4,16 +4,23 @@
  * in sentences.
  */
 
-import { SCROLLS, h } from "../../dom.js";
+import { SCROLLS, button, h } from "../../dom.js";
+import { icon } from "../../canvas/draw_icon.js";
 import {
   formatBytes,
   formatCount,
   formatDuration,
+  nameRange,
   plural,
 } from "../../scene/format_numbers_and_names.js";
 
+import { shareText } from "../../scene/phase_times.js";
+
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../types.js").SceneRegion} Region */
+
+/** Rows of so many modules of a list are folded. */
+const MANY = 3;
 
 /**
  * Return a table of the bytes that each region frees and of its time.
@@ -24,12 +31,14 @@ import {
  */
 export function allRegions(store, regions) {
   if (regions.length < 2 || !regions.some(({ recomputes }) => recomputes)) return null;
-  const groups = byModule(regions);
-  const isRepeated = groups.some(({ members }) => members.length > 1);
-  const most = {
-    freed: Math.max(1, ...groups.map((each) => each.freed)),
-    time: Math.max(1, ...groups.map((each) => each.time)),
-  };
+  const modules = byModule(regions);
+  const isRepeated = modules.some(({ members }) => members.length > 1);
+  const folded = lists(modules).flatMap((list) =>
+    list.length < MANY ? list.map((each) => [each]) : [list],
+  );
+  const largest = (/** @type {"freed" | "time"} */ key) =>
+    Math.max(1, ...folded.map((list) => list.reduce((sum, each) => sum + each[key], 0)));
+  const most = { freed: largest("freed"), time: largest("time") };
   const bar = (/** @type {string} */ hue, /** @type {number} */ share) => {
     const element = h("span", `agv-region-bar ${hue}`);
     element.style.width = `${share <= 1 ? 100 * share : 0}%`;
@@ -55,23 +64,47 @@ export function allRegions(store, regions) {
       h("td", "agv-right", `${formatCount(recomputes)}×`),
     ];
   };
-  const rows = groups.map(({ name, members, freed, time, held }) =>
-    h(
+  const rowOf = (
+    /** @type {string} */ name,
+    /** @type {typeof modules} */ some,
+    /** @type {Node | string} */ mark = "",
+  ) => {
+    const sum = (/** @type {"freed" | "time" | "held" | "runs"} */ key) =>
+      some.reduce((total, each) => total + each[key], 0);
+    const members = some.flatMap((each) => each.members);
+    const calls = members.length > 1 ? ` · sum of ${plural(members.length, "region")}` : "";
+    const row = h(
       "tr",
       {
         class: members.some(({ index }) => index === store.region) ? "agv-selected" : "",
         onclick: () => store.set("region", members[0].index),
       },
-      ...cells([
-        members.length > 1 ? `${name} ×${formatCount(members.length)}` : name,
-        freed,
-        time,
-        held,
-        members.reduce((sum, { recomputes }) => sum + recomputes, 0),
-      ]),
-    ),
-  );
-  if (regions.every(({ parent }) => parent < 0)) {
+      ...cells([name, sum("freed"), sum("time"), sum("held"), sum("runs")]),
+    );
+    row.firstElementChild?.append(h("span", "agv-muted", calls));
+    row.firstElementChild?.prepend(mark);
+    return row;
+  };
+  const rows = folded.flatMap((list) => {
+    if (list.length < MANY) return rowOf(list[0].name, list);
+    const parts = list.map((each) => rowOf(each.name, [each]));
+    const fold = button("Show each region", "agv-icon-button agv-region-fold", (event) => {
+      event.stopPropagation();
+      setOpen(fold.ariaExpanded !== "true");
+    });
+    const setOpen = (/** @type {boolean} */ opens) => {
+      for (const part of parts) part.hidden = !opens;
+      fold.setAttribute("aria-expanded", String(opens));
+      fold.replaceChildren(icon(opens ? "down" : "right"));
+    };
+    setOpen(
+      list.some(({ members }) => members.some(({ index }) => index === store.region && index)),
+    );
+    for (const part of parts) part.classList.add("agv-region-part");
+    return [rowOf(nameRange(list[0].name, list[list.length - 1].name), list, fold), ...parts];
+  });
+  // A single list is their sum.
+  if (folded.length > 1 && regions.every(({ parent }) => parent < 0)) {
     const sum = (/** @type {(region: Region) => number} */ valueOf) =>
       regions.reduce((total, region) => total + valueOf(region), 0);
     const total = cells([
@@ -96,7 +129,7 @@ export function allRegions(store, regions) {
         "span",
         "agv-muted",
         isRepeated
-          ? "a row has the mean of the calls of its module; bytes not kept are a sum over time"
+          ? "a row is the sum of the calls of its module; bytes not kept are a sum over time"
           : "bytes not kept are a sum: the regions are recomputed one after another",
       ),
     ),
@@ -113,11 +146,13 @@ export function allRegions(store, regions) {
   );
 }
 
+/** @typedef {{name: string, members: Region[], freed: number, time: number, held: number, runs: number}} ModuleRegions */
+
 /**
- * Return the regions of each module, or function without one, and the means of its calls.
+ * Return the regions of each module, or function without one, and the sums of its calls.
  *
  * @param {Region[]} regions
- * @returns {{name: string, members: Region[], freed: number, time: number, held: number}[]}
+ * @returns {ModuleRegions[]}
  */
 export function byModule(regions) {
   /** @type {Map<string, Region[]>} */
@@ -127,16 +162,33 @@ export function byModule(regions) {
     groups.set(name, [...(groups.get(name) ?? []), region]);
   }
   return [...groups].map(([name, members]) => {
-    const mean = (/** @type {(region: Region) => number} */ valueOf) =>
-      Math.round(members.reduce((sum, each) => sum + valueOf(each), 0) / members.length);
+    const sum = (/** @type {(region: Region) => number} */ valueOf) =>
+      members.reduce((total, each) => total + valueOf(each), 0);
     return {
       name,
       members,
-      freed: mean((each) => each.freed_nbytes),
-      time: mean((each) => each.recompute_ns),
-      held: mean((each) => each.held_nbytes),
+      freed: sum((each) => each.freed_nbytes),
+      time: sum((each) => each.recompute_ns),
+      held: sum((each) => each.held_nbytes),
+      runs: sum((each) => each.recomputes),
     };
   });
+}
+
+/**
+ * @param {ModuleRegions[]} modules
+ * @returns {ModuleRegions[][]} modules of one list, which follow each other, together
+ */
+function lists(modules) {
+  /** @type {ModuleRegions[][]} */
+  const found = [];
+  const like = (/** @type {string} */ name) => name.replace(/\d+$/, "#");
+  for (const each of modules) {
+    const last = found.at(-1);
+    if (last && /\d$/.test(each.name) && like(last[0].name) === like(each.name)) last.push(each);
+    else found.push([each]);
+  }
+  return found;
 }
 
 /**
@@ -160,9 +212,10 @@ export function sentenceOfPeaks({ peak_nbytes, older_nbytes, without_checkpoints
  * Return a sentence on what all regions free and cost.
  *
  * @param {Region[]} regions
+ * @param {number} [active] time in which something ran, of which the sentence says the share
  * @returns {string} "" if none was recomputed
  */
-export function sentenceOfRegions(regions) {
+export function sentenceOfRegions(regions, active = 0) {
   const ran = regions.filter(({ parent, recomputes }) => parent < 0 && recomputes);
   if (!ran.length) return "";
   const freed = ran.reduce((sum, each) => sum + each.freed_nbytes, 0);
@@ -170,6 +223,7 @@ export function sentenceOfRegions(regions) {
   const held = ran.reduce((sum, each) => sum + each.held_nbytes, 0);
   const what = `${plural(ran.length, "region")} ${ran.length > 1 ? "keep" : "keeps"}`;
   const kept = held ? `${formatBytes(held)} of arguments` : "no argument";
-  const again = `${formatBytes(freed)}, which backward recomputes in ${formatDuration(time)}`;
+  const share = active ? `, ${shareText(time, active)} of the active time` : "";
+  const again = `${formatBytes(freed)}, which backward recomputes in ${formatDuration(time)}${share}`;
   return `${what} ${kept} instead of ${again}.`;
 }

@@ -34,6 +34,9 @@ export function makeComparison(store, palette) {
     folds.show(summary.is_before ? [own, second] : [second, own]);
   });
   const total = rows.find((row) => row.kind === "total");
+  const warm = rows.some(({ left_out }) => left_out?.some(Boolean))
+    ? "without a warm-up step 0"
+    : "";
   const show = (/** @type {Row} */ row) => {
     const isBefore = Boolean(summary.is_before);
     const [first, second] = row.first_nodes;
@@ -59,7 +62,7 @@ export function makeComparison(store, palette) {
       h(
         "div",
         "agv-compare-top",
-        total ? totals(total, phasesOf(rows), [before, after]) : false,
+        total ? totals(total, phasesOf(rows), [before, after], 0, warm) : false,
         folds.element,
       ),
     ),
@@ -83,7 +86,7 @@ export function makeComparison(store, palette) {
 function texts({ scene }) {
   const findings = scene.compared_texts.filter(({ kind }) => kind === "finding");
   const others = scene.compared_texts.filter(({ kind }) => kind === "difference");
-  const none = h("p", "agv-muted", "None in both recordings.");
+  const none = h("p", "agv-muted", "No finding in either recording.");
   return [
     ...findings.map(({ aspect, what, before, after }) => {
       const [mark, color, meaning] = STATUS[aspect];

@@ -3,7 +3,7 @@
 
 import { choice, h, listen, propertyList } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format_numbers_and_names.js";
-import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
+import { idleTimes, overlapOf, warmUpText } from "../../scene/idle_and_compile_times.js";
 import { isSavedIn } from "../../scene/storage_holds.js";
 import { panel } from "../panels_and_tables.js";
 import { rowsPanel, totals } from "./totals_and_rows_tables.js";
@@ -63,7 +63,12 @@ export function makeStepComparison(store, palette) {
         "wide",
         head,
         h("p", "agv-difference", sentenceOfSteps(rows)),
-        h("div", "agv-compare-top", totals(total, phases, titles, shared), folds.element),
+        h(
+          "div",
+          "agv-compare-top",
+          totals(total, phases, titles, shared, pair.includes(0) ? warmUpText(scene.summary) : ""),
+          folds.element,
+        ),
       ),
       rowsPanel(rows, show),
       panel(

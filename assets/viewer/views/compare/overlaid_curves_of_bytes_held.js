@@ -4,7 +4,8 @@
 import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { mix } from "../../canvas/theme.js";
-import { write } from "../../canvas/text_fitted_to_width.js";
+import { ticks } from "../../canvas/paint_time_axis.js";
+import { widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { heldCurve } from "../../scene/curve_of_bytes_held.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 
@@ -25,7 +26,9 @@ const COLORS = /** @type {const} */ (["text2", "saved"]);
 export function heldPoints({ scene, fold: at }) {
   const fold = scene.folds[at];
   if (!fold) return [];
-  const { start_ns, turn_ns, end_ns } = fold;
+  const { turn_ns, end_ns } = fold;
+  // A storage that several steps save was first saved in an earlier one.
+  const start_ns = Math.max(fold.start_ns, scene.steps[fold.step]?.start_ns ?? 0);
   const turn = turn_ns < 0 ? end_ns : turn_ns;
   const { times, held } = heldCurve(scene.counted_storages);
   const inside = times.flatMap((time, i) => (start_ns <= time && time <= end_ns ? [i] : []));
@@ -42,8 +45,10 @@ export function heldPoints({ scene, fold: at }) {
  * @param {import("../../canvas/theme.js").Palette} palette
  * @param {Point[][]} curves one that is dashed, one that is solid
  * @param {number} [turn] share of the width at which backward begins, -1 for no words
+ * @param {(pen: import("../../canvas/text_fitted_to_width.js").Pen, x: (share: number) => number, y: number) => void} [paintAxis]
+ *   paints the labels below the curves
  */
-export function paintHeld(canvas, palette, curves, turn = 0.5) {
+export function paintHeld(canvas, palette, curves, turn = 0.5, paintAxis) {
   const drawing = startDrawing(canvas, palette);
   if (!drawing) return;
   const { pen, width, height } = drawing;
@@ -51,14 +56,22 @@ export function paintHeld(canvas, palette, curves, turn = 0.5) {
   const peaks = curves.map((points) => Math.max(0, ...points.map(([, nbytes]) => nbytes)));
   const most = Math.max(1, ...peaks);
   const bottom = height - BOTTOM;
-  const x = (/** @type {number} */ share) => 1 + share * (width - 2);
+  const levels = ticks(0, most, 5);
+  const left = 8 + Math.max(...levels.map((nbytes) => widthOf(pen, formatBytes(nbytes), 9.5)));
+  const x = (/** @type {number} */ share) => left + share * (width - left - 1);
   const y = (/** @type {number} */ nbytes) => bottom - (nbytes / most) * (bottom - TOP);
-  fillBox(ctx, palette.line, 0, bottom, width, 1);
+  const scale = { size: 9.5, color: palette.text2 };
+  for (const nbytes of levels) {
+    fillBox(ctx, palette.line, left, y(nbytes), width - left, 1);
+    write(pen, formatBytes(nbytes), left - 5, y(nbytes), { ...scale, align: "right" });
+  }
+  if (paintAxis) paintAxis(pen, x, height - 9);
+  ctx.fillStyle = palette.line;
   if (turn >= 0) {
     ctx.fillRect(x(turn), TOP - 6, 1, bottom - TOP + 6);
-    const small = { size: 10, color: palette.text2 };
-    write(pen, "forward", x(0) + 2, height - 9, small);
-    write(pen, "backward", x(turn) + 5, height - 9, { ...small, color: palette.backward });
+    const at = paintAxis ? TOP - 10 : height - 9;
+    write(pen, "forward", x(0) + 2, at, scale);
+    write(pen, "backward", x(turn) + 5, at, { ...scale, color: palette.backward });
   }
   curves.forEach((points, place) => {
     const color = palette[COLORS[place]];
@@ -82,13 +95,13 @@ export function paintHeld(canvas, palette, curves, turn = 0.5) {
     }
     ctx.setLineDash([]);
     const [at] = points.find(([, nbytes]) => nbytes === peaks[place]) ?? [0];
-    const left = at > 0.6;
-    if (!points.length || (place && peaks[0] === peaks[1])) return;
-    write(pen, formatBytes(peaks[place]), x(at) + (left ? -5 : 5), y(peaks[place]) - 8, {
+    const isLate = at > 0.6;
+    if (!points.length || (place && formatBytes(peaks[0]) === formatBytes(peaks[1]))) return;
+    write(pen, formatBytes(peaks[place]), x(at) + (isLate ? -5 : 5), y(peaks[place]) - 8, {
       size: 10.5,
       weight: 600,
       color,
-      align: left ? "right" : "left",
+      align: isLate ? "right" : "left",
     });
   });
 }

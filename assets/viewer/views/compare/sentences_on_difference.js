@@ -3,6 +3,7 @@
 
 import { isBeyondSpread, isMeasured } from "../../scene/graph_colorings.js";
 import { formatBytes, formatDuration, plural } from "../../scene/format_numbers_and_names.js";
+import { modulesThatDiffer } from "./bytes_more_and_less.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
 
 /** @typedef {import("../../types.js").Scene} Scene */
@@ -40,8 +41,25 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
         ? `backward recomputes nothing instead of ${perStep(again, rows, 0)}`
         : "";
   const result = [peaks(total), checkpoints, stepTimes(rows)].filter(Boolean).join("; ");
-  return [`${capital(result)}.`, ops];
+  return [`${capital(result)}.`, [ops, largest(rows)].filter(Boolean).join(" ")];
 }
+
+/**
+ * @param {Row[]} rows
+ * @returns {string} which modules hold more or less, "" if none does
+ */
+function largest(rows) {
+  const [module] = modulesThatDiffer(rows)
+    .filter(({ row }) => row.depth === 1)
+    .sort((a, b) => size(b) - size(a));
+  if (!module) return "";
+  const [before, after] = module.pair;
+  const amount = `${formatBytes(size(module))} ${after < before ? "less" : "more"}`;
+  return `Largest difference: ${module.name}, ${amount}.`;
+}
+
+/** @param {{pair: number[]}} pair */
+const size = ({ pair: [before, after] }) => Math.abs(after - before);
 
 /** @param {string} text */
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -2,6 +2,7 @@
 /** Source lines that differ between two executions, in two columns with their values. */
 
 import { h } from "../../dom.js";
+import { addPair, differenceBar, heldPair } from "./bytes_more_and_less.js";
 import { formatBytes, plural } from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -13,21 +14,28 @@ import { formatBytes, plural } from "../../scene/format_numbers_and_names.js";
  * @returns {HTMLElement | null} null if none differs
  */
 export function sourceColumns(rows) {
-  /** @type {Map<string, {label: string, lines: number[], sums: Map<string, number[]>}>} */
+  /** @type {Map<string, {label: string, lines: number[], sums: Map<string, number[]>, held: number[]}>} */
   const lines = new Map();
+  const held = heldPair(rows);
   for (const row of rows) {
     if (row.kind !== "line" || !row.merged) continue;
     const numbers = row.lines.length > 1 ? row.lines : [row.lines[0], row.lines[0]];
-    const key = `${numbers} ${row.label}`;
-    const line = lines.get(key) ?? { label: row.label, lines: [...numbers], sums: new Map() };
-    lines.set(key, line);
+    // A line that runs in other modules is the same line.
+    const line = lines.get(row.label) ?? {
+      label: row.label,
+      lines: [0, 0],
+      sums: new Map(),
+      held: [0, 0],
+    };
+    lines.set(row.label, line);
+    line.lines = line.lines.map((number, side) => number || numbers[side]);
+    line.held = addPair(line.held, held(row));
     for (const [name, pair] of /** @type {[string, number[]][]} */ ([
       ["saved", row.saved],
       ["recomputed", row.recomputed],
       ["nodes", row.nodes],
     ])) {
-      const sum = line.sums.get(name) ?? [0, 0];
-      line.sums.set(name, [sum[0] + pair[0], sum[1] + pair[1]]);
+      line.sums.set(name, addPair(line.sums.get(name) ?? [0, 0], pair));
     }
   }
   const isNew = (/** @type {{lines: number[]}} */ { lines: [first, second] }) => !first !== !second;
@@ -42,6 +50,7 @@ export function sourceColumns(rows) {
       (line) => isNew(line) || [...line.sums.values()].some(([before, after]) => before !== after),
     )
     .sort((a, b) => Number(isNew(b)) - Number(isNew(a)) || bytes(b) - bytes(a));
+  const most = Math.max(0, ...differing.map(({ held: [a, b] }) => Math.abs(b - a)));
   const cell = (
     /** @type {typeof differing[number]} */ { label, lines: numbers, sums },
     /** @type {0 | 1} */ side,
@@ -66,6 +75,10 @@ export function sourceColumns(rows) {
   return h(
     "div",
     { class: "agv-two-lines", attrs: { tabindex: 0 } },
-    ...differing.flatMap((line) => [cell(line, 0), cell(line, 1)]),
+    ...differing.flatMap((line) => [
+      cell(line, 0),
+      cell(line, 1),
+      differenceBar(line.held[1] - line.held[0], most),
+    ]),
   );
 }

@@ -167,6 +167,7 @@ function newRow(kind, module, merged, depth, label) {
     norm_after: null,
     first_nodes: [-1, -1],
     steps: [],
+    left_out: [],
     least_ns: none(),
     most_ns: none(),
   };

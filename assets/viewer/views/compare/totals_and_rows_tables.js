@@ -5,6 +5,7 @@ import { choice, h } from "../../dom.js";
 import { isBeyondSpread, isMeasured, timeBound } from "../../scene/graph_colorings.js";
 import {
   cutText,
+  dotted,
   formatBytes,
   formatCount,
   formatDuration,
@@ -13,6 +14,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panels_and_tables.js";
+import { isHeldKnown, mergedName, modulesTable } from "./bytes_more_and_less.js";
 import { sourceColumns } from "./source_lines_that_differ.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -56,7 +58,9 @@ export function rowsPanel(table, show) {
     const note = h("td", { class: "agv-stacked-name agv-muted", attrs, text: none });
     body.replaceChildren(
       ...(shown.length ? [] : [h("tr", {}, note)]),
-      ...shown.map((row) => tableRow(row, isSlower, normed, () => show(row))),
+      ...shown.map((row) =>
+        tableRow(row, mergedName(rows, row), isSlower, normed, () => show(row)),
+      ),
     );
     const lines = all.filter((row) => row.kind === "line");
     const different = lines.filter((row) => row.status !== "same");
@@ -79,26 +83,36 @@ export function rowsPanel(table, show) {
     columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
   });
   const source = sourceColumns(rows);
+  const bytes = isHeldKnown(rows) ? "held at the peak" : "saved";
   const filters = [
     choice(["changes", "all"], differs ? "changes" : "all", choose),
     choice(["merged", "each block"], "merged", choose),
   ];
   const turn = (/** @type {string} */ name) => {
-    const isTable = name !== "lines";
+    const isTable = name === "modules and lines";
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
-    if (source) source.hidden = isTable;
-    const own = (source?.childElementCount ?? 0) / 2;
-    count.textContent = isTable ? counted : `${plural(own, "line")}, largest first`;
+    if (source) source.hidden = name !== "lines";
+    modules?.remove();
+    if (name === "bytes") element.append((modules ??= modulesTable(rows, show)));
+    const own = (source?.childElementCount ?? 0) / 3;
+    count.textContent = isTable
+      ? counted
+      : name === "bytes"
+        ? "the bytes of a row are the sum of its modules"
+        : `${plural(own, "line")}, largest first; on the right, bytes ${bytes}: less ← → more`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
-  const turns = source ? [choice(["lines", "modules and lines"], "lines", turn)] : [];
+  const first = source ? "lines" : "modules and lines";
+  const turns = source ? [choice(["lines", "bytes", "modules and lines"], first, turn)] : [];
+  /** @type {HTMLElement | undefined} */
+  let modules;
   const element = panel(
     "table",
     [title, count, h("span", "agv-end", ...turns), ...filters],
     ...(source ? [source] : []),
     tableElement,
   );
-  turn(source ? "lines" : "");
+  turn(first);
   return element;
 }
 
@@ -135,9 +149,10 @@ const MEANINGS = {
  * @param {Row[]} phases
  * @param {string[]} titles of both
  * @param {number} [shared] bytes that both save
+ * @param {string} [warm] sentence on a warm-up step
  * @returns {HTMLElement}
  */
-export function totals(total, phases, titles, shared = 0) {
+export function totals(total, phases, titles, shared = 0, warm = "") {
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
@@ -190,7 +205,15 @@ export function totals(total, phases, titles, shared = 0) {
         .filter(([, pair]) => pair[0] || pair[1])
         .map(([name, pair, format]) => row(name, pair, format)),
       phases.length > 0 &&
-        h("tr", "agv-muted", h("td", { text: `time, ${note}`, attrs: { colspan: 4 } })),
+        h(
+          "tr",
+          "agv-muted",
+          h("td", {
+            class: "agv-wrap",
+            text: dotted([`time, ${note}`, warm]),
+            attrs: { colspan: 4 },
+          }),
+        ),
       ...phases.map((phase) =>
         row(
           phase.label,
@@ -218,16 +241,17 @@ function signed(before, after, format) {
 
 /**
  * @param {Row} row
+ * @param {string} text
  * @param {(times: number[]) => boolean} isSlower whether two times differ by more than noise
  * @param {boolean} normed whether there is a column of norms
  * @param {() => void} show
  * @returns {HTMLElement}
  */
-function tableRow(row, isSlower, normed, show) {
+function tableRow(row, text, isSlower, normed, show) {
   const [mark, color, meaning] = STATUS[row.status];
   const isLine = row.kind === "line";
   const numbers = [...new Set(row.lines.filter(Boolean))].join(" → ");
-  const label = h(isLine ? "code" : "b", { text: row.label, title: row.module });
+  const label = h(isLine ? "code" : "b", { text, title: row.module });
   const name = h("td", "agv-compare-name agv-stacked-name", label);
   if (isLine) name.prepend(h("span", "agv-muted", numbers));
   if (row.other_nodes) name.append(h("div", "agv-muted", row.other_nodes));

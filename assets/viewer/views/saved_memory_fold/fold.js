@@ -77,7 +77,10 @@ export class Fold {
     listen(this.stage, "pointerleave", () => this.#leave());
     listen(this.stage, "click", () => this.#select(this.hovered));
     listen(this.stage, "keydown", (event) => this.#press(event));
-    this.resizer = onResize(this.stage, () => this.draw());
+    this.resizer = onResize(this.stage, () => {
+      this.#showEntry();
+      this.draw();
+    });
     store.subscribe(["matches", "selected", "view"], () => this.draw());
     store.subscribe(["plan"], () => this.#answer());
     store.subscribe(["time"], () => this.#play());
@@ -139,11 +142,16 @@ export class Fold {
     this.ribbons = this.store.scene.ribbons.filter(({ fold }) => fold === at);
     this.entries?.forEach((entry, index) => {
       entry.setAttribute("aria-pressed", String(index === at));
-      const row = entry.parentElement;
-      if (row && index === at) row.scrollTop = entry.offsetTop - 6;
     });
+    this.#showEntry();
     this.answer.replaceChildren();
     this.#answer();
+  }
+
+  /** Scroll to the button of the fold on display. */
+  #showEntry() {
+    const entry = this.entries?.[this.at];
+    if (entry?.parentElement) entry.parentElement.scrollTop = entry.offsetTop - 6;
   }
 
   /** Write what fills the memory, as recorded or as the budget on display predicts. */

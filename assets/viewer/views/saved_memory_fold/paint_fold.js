@@ -36,8 +36,12 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  * @property {import("./repaint_changed_ribbons.js").RibbonLayer} [layer] keeps the ribbons between pictures
  */
 
-/** Instruction for reading the picture, painted if it fits. */
-const HINT = "above, below: time of each block · middle: bytes · pale: few bytes";
+/** Instructions for reading the picture; the longest that fits is painted. */
+const HINTS = [
+  "ribbons: saved tensors · middle: bytes · ends: time in ops · pale: few bytes",
+  "ribbons: saved tensors · middle: bytes · ends: time in ops",
+  "middle: bytes · ends: time in ops",
+];
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
@@ -110,9 +114,12 @@ export function paintFold({ pen, width, height }, picture) {
     write(pen, title, SIDE, 11, { size: 11, weight: 600, color: palette.text2 });
     const room = width - 2 * SIDE - widthOf(pen, title, 11, 600) - 16;
     const style = { size: 11, color: palette.text2, align: /** @type {const} */ ("right") };
-    if (widthOf(pen, HINT, 11) <= room) write(pen, HINT, width - SIDE, 11, style);
+    const hint = HINTS.find((text) => widthOf(pen, text, 11) <= room);
+    if (hint) write(pen, hint, width - SIDE, 11, style);
     if (fold.turn_ns >= 0) {
-      write(pen, `← backward ${formatDuration(fold.backward_ns)}`, width - SIDE, height - 13, {
+      const back = `← backward ${formatDuration(fold.backward_ns)}`;
+      const right = Math.max(width - SIDE, SIDE + widthOf(pen, back, 11, 600));
+      write(pen, back, right, height - 13, {
         size: 11,
         weight: 600,
         color: palette.backward,
@@ -441,10 +448,9 @@ function paintWaists(pen, area, picture) {
     }
     if (run.length === 1) return;
     const names = nameRange(nameOf(), nameOf(run[run.length - 1]));
-    const sums = new Set(run.map((each) => formatBytes(bytesOf(each))));
     const all = formatBytes(run.reduce((sum, each) => sum + bytesOf(each), 0));
-    const text = `${names} · ${sums.size > 1 ? all : [...sums][0]} ${word}`;
-    pill([sums.size > 1 ? text : `${text} each`, text], run, share, color);
+    const text = `${names} · ${all} ${word}`;
+    pill([`${text} in all`, text], run, share, color);
   };
   // In a low picture, the pills of the two halves are farther from the turn.
   const [first, second] = area.bottom - area.top < 200 ? [0.28, 0.74] : [0.38, 0.6];

@@ -64,7 +64,12 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
   const { left, width: plot } = plotOf(width);
   const x = (/** @type {number} */ time) => window.x(time);
   const tops = trackTops(tracks);
-  paintTimes(pen, x, view, 12, { top: TOP, bottom: height - 12 }, window.axis);
+  const step = store.scene.steps[store.step];
+  const grid = { top: TOP, bottom: height - 12 };
+  paintTimes(pen, x, view, 12, grid, window.axis, null, step?.start_ns);
+  if (step && window.axis.kind === "time") {
+    write(pen, `in step ${step.number}`, 12, 12, { size: 9.5, color: palette.text2 });
+  }
   tracks.forEach((track, at) => {
     paintLabel(pen, track, tops[at], left);
     fillBox(ctx, palette.line, 0, tops[at + 1] - TRACK_GAP / 2 - 1, width, 1);
@@ -263,7 +268,7 @@ function fitLabel(pen, bar, room) {
   const forms = [1, 2, 3].map((count) => parts.slice(-count).join("."));
   forms.push(bar.label);
   forms.reverse();
-  if (bar.kind === "step") forms.push(bar.label.slice(5)); // its number
+  if (bar.kind === "step") forms.push(parts[0].slice(5)); // its number
   const isCut = (/** @type {string} */ form) => /^\d/.test(form) && !/^\d/.test(bar.label);
   const names = bar.kind === "step" ? forms : forms.filter((form) => !isCut(form));
   return names.find((form) => widthOf(pen, form, 10, weight) <= room) ?? "";

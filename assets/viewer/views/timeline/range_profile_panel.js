@@ -1,7 +1,8 @@
 // @ts-check
 /** The profile of a time range as a table and as totals. */
 
-import { choice, h, propertyList, section } from "../../dom.js";
+import { choice, claim, h, listen, propertyList, section } from "../../dom.js";
+import { icon } from "../../canvas/draw_icon.js";
 import {
   cutText,
   formatBytes,
@@ -9,7 +10,10 @@ import {
   formatDuration,
   dotted,
   placeOf,
+  plural,
+  unbroken,
 } from "../../scene/format_numbers_and_names.js";
+import { moduleTimes, nameOfModules } from "../../scene/module_times_tree.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { lineLink } from "../panels_and_tables.js";
 import { heldBytesAt, releasedIn } from "../../scene/sum_and_describe_saved_bytes.js";
@@ -37,6 +41,10 @@ export class RangeProfilePanel {
     this.range = null;
     /** @type {Grouping} */
     this.grouping = "line";
+    /** @type {Set<string>} paths of the modules that are unfolded */
+    this.open = new Set();
+    /** Path of the row that the keys move from. */
+    this.focused = "";
     this.table = h("div", { class: "agv-panel-body agv-scroll", attrs: { tabindex: 0 } });
     this.totals = h("div", { class: "agv-panel-details", attrs: { tabindex: 0 } });
     this.rangeText = h("span", "agv-muted");
@@ -84,7 +92,8 @@ export class RangeProfilePanel {
       profileRange(sceneIndex, [start, end], grouping, range ? step : -1);
     const found = of(this.grouping);
     const rows = [...found, ...restRows(times, found)].sort((a, b) => b.time - a.time);
-    const rangeText = `${formatDuration(start)} – ${formatDuration(end)}`;
+    const from = this.store.scene.steps[this.store.step]?.start_ns ?? 0;
+    const rangeText = `${formatDuration(Math.max(0, start - from))} – ${formatDuration(end - from)}`;
     const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
     const what = range ? (step === undefined ? rangeText : "this step") : "whole recording";
     // Of a node that failed, the end is not known: its time may contain idle time.
@@ -93,7 +102,7 @@ export class RangeProfilePanel {
       found.reduce((sum, row) => sum + row.time, 0),
     );
     const [lead, line] = this.#lead(times, of("line"));
-    const text = timeSentence(times, lead);
+    const text = unbroken(timeSentence(times, lead));
     const link = line && lineLink(this.store, line);
     this.sentence.replaceChildren(link ?? "", text.slice(link?.textContent?.length ?? 0));
     const second = this.grouping === "line" ? "code" : "phase";
@@ -101,17 +110,128 @@ export class RangeProfilePanel {
       (text, at) => h("th", at > 2 && at < 5 ? "agv-right" : "", text),
     );
     const longest = Math.max(1, ...rows.map((row) => row.time));
-    this.rangeText.textContent = dotted([what, cut]);
-    const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, times.active, longest));
-    this.table.replaceChildren(
-      h(
-        "table",
-        "agv-table agv-table-sorted",
-        h("thead", {}, h("tr", {}, ...head)),
-        h("tbody", {}, ...body),
-      ),
-    );
+    this.rangeText.textContent = dotted([what, this.grouping !== "module" && cut]);
+    const isTree = this.grouping === "module";
+    if (isTree) this.#fillTree(moduleTimes(rows), times.active);
+    else {
+      const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, times.active, longest));
+      this.#fillTable(head, body);
+    }
     this.totals.replaceChildren(...this.#totals([start, end], times));
+  }
+
+  /**
+   * @param {HTMLElement[]} head
+   * @param {HTMLElement[]} rows
+   * @param {object} [attrs]
+   */
+  #fillTable(head, rows, attrs) {
+    const table = h(
+      "table",
+      { class: "agv-table agv-table-sorted", ...attrs },
+      h("thead", {}, h("tr", {}, ...head)),
+      h("tbody", {}, ...rows),
+    );
+    this.table.replaceChildren(table);
+    return table;
+  }
+
+  /**
+   * Show the modules as a tree. A row has the sum of what is in its module, folded or not.
+   *
+   * @param {import("../../scene/module_times_tree.js").ModuleTimes[]} roots
+   * @param {number} active
+   * @param {boolean} [focus] whether the row of the keys has the focus
+   */
+  #fillTree(roots, active, focus = false) {
+    const longest = Math.max(1, ...roots.map(({ sum }) => sum.time));
+    /** @type {{path: string, level: number, isFolder: boolean, element: HTMLElement}[]} */
+    const rows = [];
+    const again = () => this.#fillTree(roots, active, true);
+    const toggle = (/** @type {string} */ path, opens = !this.open.has(path)) => {
+      this.open[opens ? "add" : "delete"](path);
+      this.focused = path;
+      again();
+    };
+    const list = (/** @type {typeof roots} */ some, /** @type {number} */ level, around = "") => {
+      for (const each of some) {
+        const { path, own, sum, parts } = each;
+        const isFolder = parts.length > 0;
+        const isOpen = this.open.has(path);
+        const name = h(
+          "td",
+          { class: sum.count ? "agv-strong agv-ellipsis" : "agv-ellipsis", title: path },
+          isFolder && icon(isOpen ? "down" : "right"),
+          nameOfModules(each, around),
+        );
+        name.style.paddingLeft = `${level * 14 - (isFolder ? 2 : -14)}px`;
+        const inside = isFolder && plural(parts.length, own ? "part" : "module");
+        const element = h(
+          "tr",
+          {
+            attrs: {
+              tabindex: -1,
+              "aria-level": level,
+              "aria-expanded": isFolder ? String(isOpen) : null,
+            },
+            onclick: () => (isFolder ? toggle(path) : this.#show(sum)),
+          },
+          name,
+          h(
+            "td",
+            `agv-phase-${isFolder ? "" : sum.phase} agv-muted`,
+            isFolder ? `sum of ${inside}` : own?.modules.size ? "" : sum.phase,
+          ),
+          h("td", "agv-right agv-muted", own ? formatDuration(own.time) : ""),
+          ...this.#numbers(sum, active, longest),
+        );
+        rows.push({ path, level, isFolder, element });
+        if (isOpen) list(parts, level + 1, path);
+      }
+    };
+    list(roots, 1);
+    const head = ["module", "contains", "itself", "count", "time", "share of active"].map(
+      (text, at) => h("th", at > 1 && at < 5 ? "agv-right" : "", text),
+    );
+    const elements = rows.map(({ element }) => element);
+    const attrs = { role: "treegrid", "aria-label": "Time of modules" };
+    const table = this.#fillTable(head, elements, { attrs });
+    const place = () =>
+      Math.max(
+        0,
+        rows.findIndex(({ path }) => path === this.focused),
+      );
+    const go = (/** @type {number} */ at) => {
+      const to = rows[at];
+      if (!to) return;
+      rows[place()].element.tabIndex = -1;
+      this.focused = to.path;
+      to.element.tabIndex = 0;
+      to.element.focus();
+    };
+    if (rows.length) rows[place()].element.tabIndex = 0;
+    if (focus) go(place());
+    listen(table, "keydown", (event) => {
+      const at = place();
+      const { path, level, isFolder, element } = rows[at];
+      const isOpen = this.open.has(path);
+      const around = rows.findLastIndex((row, i) => i < at && row.level === level - 1);
+      const act = /** @type {Record<string, () => unknown>} */ ({
+        ArrowDown: () => go(at + 1),
+        ArrowUp: () => go(at - 1),
+        ArrowRight: () => isFolder && (isOpen ? go(at + 1) : toggle(path, true)),
+        ArrowLeft: () => (isFolder && isOpen ? toggle(path, false) : go(around)),
+        Enter: () => element.click(),
+      })[event.key];
+      if (!act) return;
+      claim(event);
+      act();
+    });
+  }
+
+  /** @param {ProfileRow} row */
+  #show({ node }) {
+    if (node >= 0) this.store.reveal({ kind: "node", index: node });
   }
 
   /**
@@ -139,20 +259,12 @@ export class RangeProfilePanel {
    * @returns {HTMLElement}
    */
   #row(row, duration, longest) {
-    const parts = Object.entries(row.parts).filter(([, ns]) => ns > 0);
-    const bars = parts.map(([phase, ns]) => {
-      const bar = h("span", `agv-profile-bar agv-profile-bar-${phase}`);
-      bar.style.setProperty("--share", String(ns / longest));
-      return bar;
-    });
-    const title = parts.map(([phase, ns]) => `${phase} ${formatDuration(ns)}`).join(", ");
     const code = this.store.sceneIndex.source.get(row.filename)?.get(row.lineno)?.trim();
     const modules = [...row.modules];
     const where = modules.length > 2 ? `${modules[0]} +${modules.length - 1}` : modules.join(", ");
-    const show = () => row.node >= 0 && this.store.reveal({ kind: "node", index: row.node });
     return h(
       "tr",
-      { onclick: show },
+      { onclick: () => this.#show(row) },
       h("td", {
         class: row.count ? "agv-strong agv-ellipsis" : "agv-ellipsis",
         text: row.label,
@@ -166,10 +278,29 @@ export class RangeProfilePanel {
         text: where,
         title: modules.join("\n"),
       }),
+      ...this.#numbers(row, duration, longest),
+    );
+  }
+
+  /**
+   * @param {ProfileRow} row
+   * @param {number} duration
+   * @param {number} longest
+   * @returns {HTMLElement[]} cells of its count, its time and its share
+   */
+  #numbers(row, duration, longest) {
+    const parts = Object.entries(row.parts).filter(([, ns]) => ns > 0);
+    const bars = parts.map(([phase, ns]) => {
+      const bar = h("span", `agv-profile-bar agv-profile-bar-${phase}`);
+      bar.style.setProperty("--share", String(ns / longest));
+      return bar;
+    });
+    const title = parts.map(([phase, ns]) => `${phase} ${formatDuration(ns)}`).join(", ");
+    return [
       h("td", "agv-right", row.count ? formatCount(row.count) : ""),
       h("td", "agv-right", formatDuration(row.time)),
       h("td", { class: "agv-nowrap", title }, ...bars, ` ${shareText(row.time, duration)}`),
-    );
+    ];
   }
 
   /**
@@ -182,6 +313,8 @@ export class RangeProfilePanel {
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
     const released = releasedIn(scene, [start, end]).reduce((sum, { nbytes }) => sum + nbytes, 0);
     const most = Math.max(1, ...times.phases.map(({ total }) => total));
+    const compiling = times.phases.reduce((sum, { compiled }) => sum + compiled, 0);
+    // The sentence and the comparison, too, have compilations apart from phases.
     const line = (
       /** @type {string} */ name,
       /** @type {number} */ ns,
@@ -203,13 +336,13 @@ export class RangeProfilePanel {
     const lines = times.phases.flatMap((phase) => {
       const { name, total, ops, recomputed, compiled } = phase;
       return [
-        line(name, total, name),
+        line(name, total - compiled, name),
         line(name === "backward" ? "nodes" : "ops", ops ?? 0, name, PART),
         line("recomputation", recomputed, "recompute", PART),
-        line("compiling", compiled, "compile", PART),
         line("between ops", betweenOps(phase), "between", PART),
       ];
     });
+    lines.unshift(line("compiling", compiling, "compile"));
     const all = h(
       "tr",
       "agv-phase-total",

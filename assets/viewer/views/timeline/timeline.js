@@ -5,6 +5,7 @@ import { KeptDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { chartCanvas, h, listen, onResize } from "../../dom.js";
 import { cutText, formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
 import { heldBytesAt } from "../../scene/sum_and_describe_saved_bytes.js";
+import { warmUpText } from "../../scene/idle_and_compile_times.js";
 import { TimeWindow } from "../../shell/zoom_and_pan_time_axis.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { barAt, plotOf, heightOf, paintTime, paintTimeline, trackAt } from "./paint.js";
@@ -21,11 +22,14 @@ const HEAD_HEIGHT = 46;
 
 /**
  * @param {import("./tracks_and_bars.js").Bar} bar
+ * @param {number} origin time that is zero
  * @returns {string[]} its duration or time, and the line that started it
  */
-function describeBar({ kind, start, end, place }) {
+function describeBar({ kind, start, end, place }, origin) {
   const duration = `${kind}, ${formatDuration(end - start)}`;
-  return [start === end ? formatDuration(start) : duration, place].filter(Boolean);
+  return [start === end ? formatDuration(Math.max(0, start - origin)) : duration, place].filter(
+    Boolean,
+  );
 }
 
 export class Timeline {
@@ -61,7 +65,10 @@ export class Timeline {
     this.tooltip.hidden = true;
     this.profile = new RangeProfilePanel(store);
     this.element = this.#layOut();
-    this.element.style.setProperty("--agv-rows", `${heightOf(this.tracks) + HEAD_HEIGHT}px`);
+    this.element.style.setProperty(
+      "--agv-rows",
+      `${heightOf(this.tracks) + HEAD_HEIGHT + (this.store.scene.summary.warm_up && 19)}px`,
+    );
     this.#listen();
     this.resizer = onResize(this.element, () => this.draw());
     this.isSame = false; // until the next frame, whether only the replayed time has changed
@@ -80,6 +87,7 @@ export class Timeline {
 
   /** @returns {HTMLElement} */
   #layOut() {
+    const warm = warmUpText(this.store.scene.summary);
     return h(
       "div",
       "agv-timeline agv-panel-grid",
@@ -93,6 +101,7 @@ export class Timeline {
           h("span", "agv-muted agv-clamp", this.#summary()),
           h("span", "agv-end agv-muted agv-key-hint", "drag to profile a range"),
           this.window.makeAxisSwitch(),
+          warm && h("span", "agv-muted agv-warm-up", warm),
         ),
         this.scroller,
         this.tooltip,
@@ -104,8 +113,8 @@ export class Timeline {
   /** @returns {string} */
   #summary() {
     const { summary, spans } = this.store.scene;
-    if (spans.length >= summary.spans) return "";
-    return `${cutText(spans.length, summary.spans, "longest")} bars; sums are complete`;
+    const cut = cutText(spans.length, summary.spans, "longest");
+    return cut && `${cut} bars; sums are complete`;
   }
 
   destroy() {
@@ -133,7 +142,8 @@ export class Timeline {
 
   /** @param {Drawing} drawing */
   #paint(drawing) {
-    paintTimeline(drawing, this.store, this.tracks, this.window, this.range);
+    const range = this.profile.step === undefined ? this.range : null;
+    paintTimeline(drawing, this.store, this.tracks, this.window, range);
   }
 
   #paintTime = (/** @type {Drawing} */ drawing) => paintTime(drawing, this.store.time, this.window);
@@ -214,7 +224,11 @@ export class Timeline {
     const bar = this.#barAt(event);
     const time = this.window.timeAt(event.offsetX);
     const held = `${formatBytes(heldBytesAt(this.store.scene, time))} held`;
-    return [...(bar ? [bar.label || bar.kind, ...describeBar(bar)] : [formatDuration(time)]), held];
+    const from = this.store.scene.steps[this.store.step]?.start_ns ?? 0;
+    const own = bar
+      ? [bar.label || bar.kind, ...describeBar(bar, from)]
+      : [formatDuration(Math.max(0, time - from))];
+    return [...own, held];
   }
 
   /** @param {PointerEvent} event */

@@ -86,7 +86,13 @@ export function timelineTracks(sceneIndex, step = -1) {
   const random = ofKind("random");
   const draws = counted(random).length;
   const tracks = [
-    makeTrack("steps", "", steps.length > 1 ? [...steps].map(stepBar) : []),
+    makeTrack(
+      "steps",
+      "",
+      steps.length > 1
+        ? [...steps].map((step, at) => stepBar(step, at, !at && Boolean(scene.summary.warm_up)))
+        : [],
+    ),
     makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
     makeTrack("compile", "", ofKind("compile").map(nestedBar)),
     makeTrack("backward", calls > 1 ? `${calls} calls` : "", [
@@ -181,10 +187,11 @@ function makeBar({ label, start_ns, end_ns, kind, ref, filename, lineno }) {
 /**
  * @param {import("../../types.js").SceneStep} step
  * @param {number} ref its index
+ * @param {boolean} isWarmUp
  * @returns {Bar}
  */
-function stepBar({ number, start_ns, end_ns }, ref) {
-  const label = `step ${number}`;
+function stepBar({ number, start_ns, end_ns }, ref, isWarmUp) {
+  const label = `step ${number}${isWarmUp ? ", warm-up" : ""}`;
   return { label, start: start_ns, end: end_ns, row: 0, kind: "step", ref, place: "", faint: true };
 }
 

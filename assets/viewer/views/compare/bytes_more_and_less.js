@@ -1,0 +1,125 @@
+// @ts-check
+/** A table, with bars, of the bytes that each module holds more or less in one of two executions. */
+
+import { h } from "../../dom.js";
+import { formatBytes, nameRange } from "../../scene/format_numbers_and_names.js";
+import { table } from "../panels_and_tables.js";
+
+/** @typedef {import("../../types.js").SceneComparisonRow} Row */
+
+/**
+ * @param {number[]} a
+ * @param {number[]} b
+ */
+export const addPair = (a, b) => a.map((value, side) => value + b[side]);
+
+/**
+ * Return a function for the bytes of a row in both: those held at the peak, or, where only their
+ * total is known, those that are saved.
+ *
+ * @param {Row[]} rows
+ * @returns {(row: Row) => number[]}
+ */
+export const heldPair = (rows) =>
+  isHeldKnown(rows) ? ({ at_peak }) => at_peak : (row) => addPair(row.saved, row.recomputed);
+
+/** @param {Row[]} rows */
+export const isHeldKnown = (rows) =>
+  rows.some(({ kind, at_peak }) => kind === "line" && at_peak.some(Boolean));
+
+/**
+ * @param {number} nbytes
+ * @returns {string} "\u22127.1 MB"
+ */
+export const signedBytes = (nbytes) =>
+  `${nbytes < 0 ? "\u2212" : "+"}${formatBytes(Math.abs(nbytes))}`;
+
+/**
+ * @param {number} nbytes
+ * @param {number} most of all bars
+ * @returns {HTMLElement} a bar to the left for less, to the right for more, with the number
+ */
+export function differenceBar(nbytes, most) {
+  const bar = h("span");
+  const width = (50 * Math.abs(nbytes)) / (most || 1);
+  bar.style.width = `max(1px, ${width}%)`;
+  bar.style.marginLeft = `${50 - (nbytes < 0 ? width : 0)}%`;
+  return h(
+    "span",
+    `agv-more-less agv-more-${nbytes > 0 ? "bytes" : nbytes ? "less" : "none"}`,
+    h("span", "agv-track", nbytes && bar),
+    nbytes ? signedBytes(nbytes) : "same",
+  );
+}
+
+/**
+ * Return the name of the modules that a row adds up.
+ *
+ * @param {Row[]} rows
+ * @param {Row} row
+ * @returns {string} "h.0\u20135" of "h.*"
+ */
+export function mergedName(rows, { module, label }) {
+  if (!label.includes("*")) return label;
+  const own = rows
+    .filter((row) => row.kind === "module" && !row.merged)
+    .map((row) => row.module)
+    .filter((name) => name.replace(/\.\d+(?=\.|$)/g, ".*") === module)
+    .sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  return own.length ? nameRange(own[0], own[own.length - 1]) : label;
+}
+
+/**
+ * @param {Row[]} rows
+ * @returns {{row: Row, name: string, pair: number[], most: number}[]} of the modules whose bytes
+ *   differ; a module contains those below it
+ */
+export function modulesThatDiffer(rows) {
+  const held = heldPair(rows);
+  const total = rows.find(({ kind }) => kind === "total");
+  const found = rows
+    .filter(({ kind, merged, module }) => kind === "module" && merged && module)
+    .map((row) => ({ row, name: mergedName(rows, row), pair: held(row) }));
+  const whole = total && found.length > 0 && held(total);
+  const parts = found
+    .filter(({ row }) => row.depth === 1)
+    .reduce((sum, { pair }) => addPair(sum, pair), [0, 0]);
+  if (whole) {
+    const rest = whole.map((value, side) => value - parts[side]);
+    found.unshift({ row: { ...total, depth: 0 }, name: "all", pair: whole });
+    found.push({ row: { ...total, depth: 1 }, name: "outside of modules", pair: rest });
+  }
+  const differing = found.filter(({ pair: [a, b] }) => a !== b);
+  const most = Math.max(1, ...differing.map(({ pair: [a, b] }) => Math.abs(b - a)));
+  return differing.map((each) => ({ ...each, most }));
+}
+
+/**
+ * @param {Row[]} rows
+ * @param {(row: Row) => void} show called for a row that was clicked
+ * @returns {HTMLElement}
+ */
+export function modulesTable(rows, show) {
+  const found = modulesThatDiffer(rows);
+  const what = isHeldKnown(rows) ? "held at the peak" : "saved";
+  const body = h("tbody");
+  for (const { row, name, pair, most } of found) {
+    const label = h("td", "agv-stacked-name", row.depth < 2 ? h("b", "", name) : name);
+    label.style.paddingLeft = `${12 + 14 * row.depth}px`;
+    body.append(
+      h(
+        "tr",
+        { onclick: () => show(row) },
+        label,
+        ...pair.map((nbytes) => h("td", "agv-right", nbytes ? formatBytes(nbytes) : "0")),
+        h("td", {}, differenceBar(pair[1] - pair[0], most)),
+      ),
+    );
+  }
+  if (!found.length) {
+    const text = "Each module holds the same bytes in both.";
+    body.append(h("tr", {}, h("td", { class: "agv-muted", attrs: { colspan: 4 }, text })));
+  }
+  const head = ["module", `${what} before`, "after", "less \u2190 \u2192 more"];
+  return table(head, 1, 2, body, { name: 0, columns: "1fr 1fr 2fr" });
+}
