@@ -77,3 +77,164 @@ def test_why_of_a_loss_that_is_not_finite_does_not_repeat_the_question():
     assert answer.steps[-1].statement.startswith("distance = torch.sqrt")
     assert answer.alternatives == ()
     assert "fingerprints=True" in answer.to_record
+
+
+class Adapter(torch.nn.Module):
+    """A layer with a product of two small matrices, of which one starts with zeros."""
+
+    def __init__(self, size, *, zeros=True):
+        super().__init__()
+        self.base = torch.nn.Linear(size, size)
+        self.lora_A = torch.nn.Parameter(torch.randn(2, size))
+        self.lora_B = torch.nn.Parameter((torch.zeros if zeros else torch.randn)(size, 2))
+
+    def forward(self, x):
+        return self.base(x) + x @ self.lora_A.T @ self.lora_B.T
+
+
+def findings_of_training(model, trained, frozen=None):
+    for name, parameter in model.named_parameters():
+        if frozen is not None:
+            parameter.requires_grad = not frozen(name)
+    optimizer = torch.optim.SGD(trained, lr=0.1)
+    with autogradviz.record() as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(torch.rand(4, 6)), torch.arange(4)).backward()
+            optimizer.step()
+    return trace.diagnose()
+
+
+def adapted(*, zeros=True):
+    return torch.nn.Sequential(
+        Adapter(6, zeros=zeros), torch.nn.ReLU(), Adapter(6, zeros=zeros), torch.nn.Linear(6, 4)
+    )
+
+
+@pytest.mark.parametrize("head_only", [True, False])
+def test_adapters_that_are_frozen_and_zero_are_named(head_only):
+    model = adapted()
+    trained = model[3].parameters() if head_only else model.parameters()
+    [finding] = findings_of_training(model, trained, lambda name: not name.startswith("3."))
+    assert finding.slug == "leaf-never-thawed"
+    assert finding.culprit.text == "parameter.requires_grad = not frozen(name)"
+    assert "[0].lora_B.requires_grad_(True)" in finding.fix
+    assert ("SGD has it" in " ".join(finding.explanation.split())) == (not head_only)
+
+
+def frozen_before_the_adapters():
+    model = adapted()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = "lora_" in name or name.startswith("3.")
+    return model, [each for each in model.parameters() if each.requires_grad]
+
+
+def frozen_backbone():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Linear(6, 4))
+    model[0].requires_grad_(False)
+    return model, model.parameters()
+
+
+def frozen_adapters_of_an_earlier_training():
+    model = adapted(zeros=False)
+    model[:3].requires_grad_(False)
+    return model, model[3].parameters()
+
+
+def frozen_biases_of_zeros():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Linear(6, 4))
+    model[0].requires_grad_(False)
+    torch.nn.init.zeros_(model[0].bias)
+    return model, model[2].parameters()
+
+
+class WithReference(torch.nn.Module):
+    """A model and a frozen copy of its start, as for a distance to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.policy = torch.nn.Linear(6, 4)
+        torch.nn.init.zeros_(self.policy.weight)
+        self.reference = torch.nn.Linear(6, 4)
+        self.reference.load_state_dict(self.policy.state_dict())
+        self.reference.requires_grad_(False)
+
+    def forward(self, x):
+        return self.policy(x) - 0.5 * self.reference(x)
+
+
+def reference_of_zeros():
+    model = WithReference()
+    return model, model.policy.parameters()
+
+
+class WithTable(torch.nn.Module):
+    """A layer after a frozen table of positions, which starts with zeros and is added."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions = torch.nn.Parameter(torch.zeros(1, 6), requires_grad=False)
+        self.layer = torch.nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.layer(x + self.positions)
+
+
+def table_of_zeros():
+    model = WithTable()
+    return model, model.parameters()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        frozen_before_the_adapters, frozen_backbone, frozen_adapters_of_an_earlier_training,
+        frozen_biases_of_zeros, reference_of_zeros, table_of_zeros,
+    ],
+)  # fmt: skip
+def test_parameters_that_are_frozen_on_purpose_are_no_finding(make):
+    assert not findings_of_training(*make())
+
+
+def with_softmax(layers):
+    return torch.nn.Sequential(torch.nn.Linear(6, 4), *layers)
+
+
+@pytest.mark.parametrize(
+    ("layers", "fix"),
+    [
+        ([torch.nn.Softmax(dim=1)], "[1] = torch.nn.Identity()  # in place of Softmax"),
+        ([torch.nn.Sigmoid()], "[1] = torch.nn.Identity()  # in place of Sigmoid"),
+        ([torch.nn.Softmax(dim=1), torch.nn.Flatten()], "[1] = torch.nn.Identity()"),
+    ],
+)
+def test_probabilities_of_the_line_of_the_loss_are_found(layers, fix):
+    model = with_softmax(layers)
+    [finding] = findings_of_training(model, model.parameters())
+    assert finding.slug == "loss-of-probabilities"
+    assert fix in finding.fix
+
+
+class Logarithm(torch.nn.Module):
+    def forward(self, x):
+        return x.log()
+
+
+class Sharper(torch.nn.Module):
+    def forward(self, x):
+        return x / 0.05
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [],
+        [torch.nn.LogSoftmax(dim=1)],
+        [torch.nn.Softmax(dim=1), Logarithm()],
+        [torch.nn.Softmax(dim=1), torch.nn.Linear(4, 4)],
+        [torch.nn.Sigmoid(), Sharper()],
+    ],
+)
+def test_values_that_a_cross_entropy_can_take_are_no_finding(layers):
+    model = with_softmax(layers)
+    assert not findings_of_training(model, model.parameters())
