@@ -260,8 +260,9 @@ class Trace:
                 tensor; the number or name of a node; a finding; the exception that left the
                 block, or "error"; "loss"; "memory".
             question: "no gradient", "the gradient is zero", "the gradient is NaN or infinite",
-                "no optimizer has it", "raised", "how it got its gradient" or, for "loss", "the
-                value is NaN or infinite". By default, the first of them that is true.
+                "no optimizer has it", "its gradients never reach a step", "raised", "how it got its
+                gradient" or, for "loss", "the value is NaN or infinite". By default, the first of
+                them that is true.
 
         Returns:
             An ``Explanation``. Its last step is the line to change. Where the recording does not

@@ -238,3 +238,62 @@ class Sharper(torch.nn.Module):
 def test_values_that_a_cross_entropy_can_take_are_no_finding(layers):
     model = with_softmax(layers)
     assert not findings_of_training(model, model.parameters())
+
+
+def clears_before_the_step(layer, optimizer):
+    for _ in range(3):
+        layer(torch.rand(2, 3)).square().sum().backward()
+        optimizer.zero_grad()
+        optimizer.step()
+
+
+def zeroes_before_the_step(layer, optimizer):
+    for _ in range(3):
+        layer(torch.rand(2, 3)).square().sum().backward()
+        optimizer.zero_grad(set_to_none=False)
+        optimizer.step()
+
+
+def clears_the_layer_before_the_step(layer, optimizer):
+    for _ in range(3):
+        layer(torch.rand(2, 3)).square().sum().backward()
+        layer.zero_grad()
+        optimizer.step()
+
+
+def clears_after_the_step(layer, optimizer):
+    for _ in range(3):
+        layer(torch.rand(2, 3)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def zeroes_after_the_step(layer, optimizer):
+    for _ in range(3):
+        layer(torch.rand(2, 3)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+
+def why_of_a_weight(work):
+    layer = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with autogradviz.record(layer) as trace:
+        work(layer, optimizer)
+    return trace.why("weight")
+
+
+@pytest.mark.parametrize(
+    "work", [clears_before_the_step, zeroes_before_the_step, clears_the_layer_before_the_step]
+)
+def test_why_of_a_cleared_parameter_says_so_and_ends_at_the_line_that_clears(work):
+    answer = why_of_a_weight(work)
+    assert answer.question == "its gradients never reach a step"
+    first, last = answer.steps
+    assert first.text == "weight got a gradient, 3 times, and no step used one"
+    assert "zero_grad(" in last.statement
+
+
+@pytest.mark.parametrize("work", [clears_after_the_step, zeroes_after_the_step])
+def test_why_of_a_parameter_that_is_cleared_after_the_step_is_how_it_got_its_gradient(work):
+    assert why_of_a_weight(work).question == "how it got its gradient"

@@ -7,7 +7,7 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3), nn.Softmax(dim=1))
 crit = nn.CrossEntropyLoss()
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(5):
+for _ in range(5):
     x, y = torch.randn(4, 8), torch.randint(0, 3, (4,))
     loss = crit(model(x), y)  # NAMED
     opt.zero_grad()

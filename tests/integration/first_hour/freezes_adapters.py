@@ -22,7 +22,7 @@ head = nn.Linear(16, 3)
 for p in model.parameters():
     p.requires_grad = False  # NAMED
 opt = torch.optim.Adam([*model.parameters(), *head.parameters()], lr=1e-2)
-for step in range(5):
+for _ in range(5):
     x, y = torch.randn(4, 8), torch.randint(0, 3, (4,))
     loss = nn.functional.cross_entropy(head(model(x)), y)
     opt.zero_grad()
