@@ -111,6 +111,21 @@ class Trace:
         self._source = log if isinstance(log, LogSource) else LogSource.of(log)
         self._title = title
 
+    if not TYPE_CHECKING:  # a type checker reports such a name
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise an error that names the view that has what a trace lacks, as ``svg``.
+
+            Raises:
+                AttributeError: always.
+            """
+            if hasattr(type(self), name):  # a property, which raised
+                return object.__getattribute__(self, name)
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if hasattr(GraphView, name) and not name.startswith("_"):
+                message += f"; its graph has: trace.graph().{name}({'path' * (name == 'svg')})"
+            raise AttributeError(message, name=name, obj=self)
+
     # --- contents -------------------------------------------------------------------------
 
     @cached_property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -297,3 +299,46 @@ def test_why_of_a_cleared_parameter_says_so_and_ends_at_the_line_that_clears(wor
 @pytest.mark.parametrize("work", [clears_after_the_step, zeroes_after_the_step])
 def test_why_of_a_parameter_that_is_cleared_after_the_step_is_how_it_got_its_gradient(work):
     assert why_of_a_weight(work).question == "how it got its gradient"
+
+
+def test_diagnose_of_something_else_than_a_recording_says_what_has_findings():
+    loss = torch.nn.Linear(3, 1)(torch.rand(2, 3)).sum()
+    with autogradviz.record() as trace:
+        loss.backward()
+    package = sys.modules["autogradviz.diagnose"]
+    with pytest.raises(TypeError, match="not of Tensor: with autogradviz.record"):
+        package(loss)
+    with pytest.raises(TypeError, match=r"trace\.diagnose\(\) returns the findings of a recording"):
+        package(trace)
+
+
+def test_names_that_views_and_recordings_have_are_named_in_the_error():
+    with autogradviz.record() as trace:
+        pass
+    with pytest.raises(AttributeError, match=r"has: trace\.graph\(\)\.svg\(path\)"):
+        trace.svg()
+    with pytest.raises(AttributeError, match=r"^'Trace' object has no attribute 'nothing'$"):
+        _ = trace.nothing
+    with pytest.raises(AttributeError, match=r"a recording has it: trace\.why"):
+        _ = autogradviz.why
+    assert not hasattr(autogradviz, "nothing")
+
+
+def trained_for(kind, count):
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3, 3)
+    optimizer = kind(layer.parameters(), lr=0.1)
+    with autogradviz.record(layer) as trace:
+        for _ in range(count):
+            optimizer.zero_grad()
+            layer(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+    return trace
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop])
+def test_ranges_of_the_profiler_are_no_first_difference(kind):
+    plain = trained_for(torch.optim.SGD, 2)
+    assert any(op.overload.startswith("profiler.") for op in plain.analysis.ops)
+    for other in (trained_for(kind, 2), trained_for(torch.optim.SGD, 3)):
+        assert "record_function" not in str(autogradviz.compare(plain, other))
