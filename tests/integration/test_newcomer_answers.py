@@ -342,3 +342,69 @@ def test_ranges_of_the_profiler_are_no_first_difference(kind):
     assert any(op.overload.startswith("profiler.") for op in plain.analysis.ops)
     for other in (trained_for(kind, 2), trained_for(torch.optim.SGD, 3)):
         assert "record_function" not in str(autogradviz.compare(plain, other))
+
+
+EMBEDDING = torch.nn.Embedding(10, 4)
+
+
+def integers_made_with_a_gradient():
+    return torch.tensor(1, requires_grad=True)
+
+
+def integers_as_a_parameter():
+    return torch.nn.Parameter(torch.arange(3))
+
+
+def integers_that_get_a_gradient():
+    x = torch.arange(3)
+    x.requires_grad_()
+    return x
+
+
+def integers_that_are_set_to_have_a_gradient():
+    x = torch.arange(3)
+    x.requires_grad = True
+    return x
+
+
+def index_of_floats():
+    index = torch.tensor([0.0, 1.0])
+    return torch.rand(3, 2)[index]
+
+
+def words_of_floats():
+    out = EMBEDDING(torch.rand(3, 4))
+    return out.sum()
+
+
+def frozen_layer():
+    layer = torch.nn.Linear(3, 1)
+    for p in layer.parameters():
+        p.requires_grad = False
+    layer(torch.rand(2, 3)).sum().backward()
+
+
+def nothing_that_is_trained():
+    w = torch.randn(3)
+    (torch.rand(4, 3) @ w).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("work", "fix"),
+    [
+        (integers_made_with_a_gradient,
+         "return torch.tensor(1, dtype=torch.float32, requires_grad=True)"),
+        (integers_as_a_parameter, "return torch.nn.Parameter(torch.arange(3).float())"),
+        (integers_that_get_a_gradient, "x = x.float().requires_grad_()"),
+        (integers_that_are_set_to_have_a_gradient, "x = x.float().requires_grad_()"),
+        (index_of_floats, "return torch.rand(3, 2)[index.long()]"),
+        (words_of_floats, "out = EMBEDDING(torch.rand(3, 4).long())"),
+        (frozen_layer, "p.requires_grad = True  # for what is to be trained"),
+        (nothing_that_is_trained, "\nw = torch.randn(3).requires_grad_()"),
+    ],
+)  # fmt: skip
+def test_fix_of_what_is_refused_is_the_statement_of_the_program(work, fix):
+    with pytest.raises((RuntimeError, IndexError)), autogradviz.record() as trace:
+        work()
+    [finding] = trace.diagnose()
+    assert fix in finding.fix

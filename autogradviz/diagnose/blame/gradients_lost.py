@@ -320,7 +320,8 @@ def _reads_numbers(value: ast.expr | None) -> bool:
 def lines_of_requires_grad_off(evidence: Evidence) -> list[SourceLocation]:
     """Return the lines that set ``requires_grad`` to False, in order.
 
-    If functions have some that called what was recorded, only theirs.
+    If functions have some that called what was recorded, only theirs. Others count only if a
+    module has a parameter without a gradient.
     """
     found = [
         source.location(filename, line, function)
@@ -330,7 +331,8 @@ def lines_of_requires_grad_off(evidence: Evidence) -> list[SourceLocation]:
     frames = evidence.analysis.log.fields(FrameSeen, "filename", "function")
     ran = {(filename, function.replace("<module>", "")) for filename, function in frames}
     of_callers = [each for each in found if (each.filename, each.function) in ran]
-    return sorted(of_callers or found, key=attrgetter("lineno"))
+    is_frozen = not all(evidence.causal_graph.requires_grad.values())
+    return sorted(of_callers or (found if is_frozen else ()), key=attrgetter("lineno"))
 
 
 def find_requires_grad_off(evidence: Evidence) -> SourceLocation | None:

@@ -36,6 +36,7 @@ from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.operands_changed_as_fixes import (
     updated_in_place,
+    with_gradient_required,
     with_value_changed,
 )
 from autogradviz.events import BackwardStarted, HookRan, NodeFinished, RequiresGradChanged
@@ -235,6 +236,28 @@ def _of_detaches(evidence: Evidence, search: CutSearch) -> list[End]:
     return sorted(found, key=lambda end: -end.op.seq)
 
 
+def _as_leaves(made: list[Op]) -> str:
+    """Return the statements that make tensors of numbers, with a gradient required; "" if unknown.
+
+    Which of them is to be trained is for the program to say.
+    """
+    changed = dict.fromkeys(
+        with_value_changed(op.location, "{}.requires_grad_()")
+        for op in made
+        if op.outputs and op.outputs[0].dtype.startswith("float")
+    )
+    found = [each for each in changed if each is not None]
+    if not found or None in changed or len(found) > _MOST_LEAVES:
+        return ""
+    ask = "# compute the loss from what is trained"
+    return "\n".join(
+        [f"{ask}, or if it is {'this' if len(found) == 1 else 'one of these'}:", *found]
+    )
+
+
+_MOST_LEAVES: Final = 2  # in a fix
+
+
 def _without_leaf(evidence: Evidence, search: CutSearch) -> Draft:
     """Return the draft of a loss that no tensor with a gradient is known behind."""
     analysis, graph = evidence.analysis, evidence.causal_graph
@@ -254,7 +277,8 @@ def _without_leaf(evidence: Evidence, search: CutSearch) -> Draft:
             "A gradient needs a tensor with requires_grad=True, such as a parameter of a model, on "
             "the way to the loss.",
         ],
-        fix="# compute the loss from what is trained, or: tensor.requires_grad_()",
+        fix=_as_leaves(only)
+        or "# compute the loss from what is trained, or: tensor.requires_grad_()",
         confidence="likely",
         evidence=(op, analysis.error),
     )
@@ -365,7 +389,9 @@ def _frozen(evidence: Evidence) -> Iterator[Draft]:
             culprit or NOT_RECORDED,
             "No other input of the loss requires a gradient.",
         ],
-        fix="# freeze some parameters only, or none: parameter.requires_grad_(True)",
+        fix=f"{changed}  # for what is to be trained"
+        if (changed := with_gradient_required(culprit)) is not None
+        else "# freeze some parameters only, or none: parameter.requires_grad_(True)",
         confidence="likely",
         evidence=(*frozen[-1:], evidence.analysis.error),
     )
