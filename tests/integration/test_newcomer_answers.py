@@ -408,3 +408,68 @@ def test_fix_of_what_is_refused_is_the_statement_of_the_program(work, fix):
         work()
     [finding] = trace.diagnose()
     assert fix in finding.fix
+
+
+def episode_without_gradients(policy, value):
+    logs, rewards = [], []
+    with torch.no_grad():
+        for _ in range(3):
+            choice = torch.distributions.Categorical(logits=policy(torch.rand(3)))
+            action = choice.sample()
+            logs.append(choice.log_prob(action))
+            rewards.append(float(action))
+    return -(torch.stack(logs) * torch.tensor(rewards)).sum()
+
+
+def episode_in_a_decorated_function(policy, value):
+    logs = [log_of_an_action(policy) for _ in range(3)]
+    return -torch.stack(logs).sum()
+
+
+@torch.no_grad()
+def log_of_an_action(policy):
+    choice = torch.distributions.Categorical(logits=policy(torch.rand(3)))
+    return choice.log_prob(choice.sample())
+
+
+def episode_with_logs_of_numbers(policy, value):
+    logs, values = [], []
+    for _ in range(3):
+        state = torch.rand(3)
+        choice = torch.distributions.Categorical(logits=policy(state))
+        logs.append(choice.log_prob(choice.sample()).item())
+        values.append(value(state))
+    advantage = torch.ones(3) - torch.cat(values)
+    return -(torch.tensor(logs) * advantage.detach()).sum()
+
+
+@pytest.mark.parametrize(
+    ("episode", "line"),
+    [
+        (episode_without_gradients, "with torch.no_grad():"),
+        (episode_in_a_decorated_function, "@torch.no_grad()"),
+        (episode_with_logs_of_numbers,
+         "logs.append(choice.log_prob(choice.sample()).item())"),
+    ],
+)  # fmt: skip
+def test_loss_of_a_policy_without_a_graph_is_explained_by_the_line_that_cuts_it(episode, line):
+    policy, value = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        episode(policy, value).backward()
+    [finding] = trace.diagnose()
+    assert (finding.slug, finding.culprit.text) == ("graph-lost", line)
+
+
+def test_block_that_enables_gradients_inside_of_another_restores_the_mode_of_that():
+    layer = torch.nn.Linear(3, 1)
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        torch.set_grad_enabled(False)
+        try:
+            with torch.enable_grad():
+                torch.ones(3)
+            loss = layer(torch.rand(2, 3)).sum()
+            loss.backward()
+        finally:
+            torch.set_grad_enabled(True)
+    [finding] = trace.diagnose()
+    assert finding.culprit.text == "torch.set_grad_enabled(False)"

@@ -193,7 +193,27 @@ def _path_ends(evidence: Evidence, search: CutSearch, started: BackwardStarted) 
             return [End("detach", op, place, guessed=True)]
     if any(number is not None for number in graph.numbers):
         ends += _of_sources(evidence, search, is_known=bool(ends))
-    return sorted(ends or _of_modes(evidence, search), key=lambda end: -end.op.seq)
+    found = sorted(ends or _of_modes(evidence, search), key=lambda end: -end.op.seq)
+    return _numbers_before_detach(evidence, found)
+
+
+def _numbers_before_detach(evidence: Evidence, ends: list[End]) -> list[End]:
+    """Return ends with one at Python numbers first, if other parameters are behind a detach.
+
+    ``detach()`` says that its parameters are to get no gradient, as those of a critic. They are
+    none of those that the loss is for.
+    """
+    line = ends[0].culprit if ends and ends[0].kind == "detach" else None
+    if line is None or ".detach()" not in _text(line):
+        return ends
+    graph = evidence.causal_graph
+
+    def behind(end: End) -> set[int]:
+        return graph.parameters_behind(bisect_left(graph.op_seqs, end.op.seq))
+
+    meant = behind(ends[0])
+    lost = [e for e in ends if e.kind in {"number", "numbers"} and behind(e) - meant]
+    return [*lost, *(e for e in ends if e not in lost)]
 
 
 def _of_modes(evidence: Evidence, search: CutSearch) -> list[End]:
