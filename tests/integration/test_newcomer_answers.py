@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -473,3 +475,69 @@ def test_block_that_enables_gradients_inside_of_another_restores_the_mode_of_tha
             torch.set_grad_enabled(True)
     [finding] = trace.diagnose()
     assert finding.culprit.text == "torch.set_grad_enabled(False)"
+
+
+class Words(torch.nn.Module):
+    """A model whose first and last layer have one weight."""
+
+    def __init__(self, *, tied=True):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(4, 6)
+        self.head = torch.nn.Linear(6, 4, bias=False)
+        self.head.weight = self.embedding.weight
+        self.tied = tied
+
+    def forward(self, x):
+        return self.head(self.embedding(x.argmax(1) % 4))
+
+
+class WordsThatMayBeTied(Words):
+    def __init__(self, *, tied):
+        super().__init__()
+        self.head = torch.nn.Linear(6, 4, bias=False)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+
+def copied_head():
+    model = Words()
+    model.head = copy.deepcopy(model.head)
+    return model
+
+
+def other_head():
+    model = Words()
+    model.head.weight = torch.nn.Parameter(torch.randn(4, 6))
+    return model
+
+
+@pytest.mark.parametrize("make", [copied_head, other_head])
+def test_weights_that_were_tied_and_are_two_are_found(make):
+    model = make()
+    [finding] = findings_of_training(model, model.parameters())
+    assert finding.slug == "weights-untied"
+    tie = "self.head.weight = self.embedding.weight"
+    assert tie in {finding.culprit.text, finding.victim and finding.victim.text}
+    assert finding.fix.partition("  #")[0].endswith(".embedding.weight")
+
+
+def loaded():
+    model = Words()
+    model.load_state_dict(Words().state_dict())
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Words,
+        lambda: Words().to(torch.float64).to(torch.float32),
+        lambda: copy.deepcopy(Words()),
+        loaded,
+        partial(WordsThatMayBeTied, tied=True),
+        partial(WordsThatMayBeTied, tied=False),
+    ],
+)
+def test_weights_that_are_tied_or_never_were_are_no_finding(make):
+    model = make()
+    assert not findings_of_training(model, model.parameters())

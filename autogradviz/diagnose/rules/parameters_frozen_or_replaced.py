@@ -345,7 +345,7 @@ def frozen_zeros(evidence: Evidence) -> Iterator[Draft]:
 
 
 def _likeness(analysis: Analysis, tensor_id: int) -> tuple[str, tuple[int, ...]]:
-    """Return what a parameter has in common with that of a copy: its own name, and its shape."""
+    """Return the own name and the shape of a parameter, which those of a copy have, too."""
     return (
         analysis.leaf_name(tensor_id).rpartition(".")[2], analysis.tensors[tensor_id].shape
     )  # fmt: skip
