@@ -32,6 +32,7 @@ class _Words(NamedTuple):
     explanation: tuple[str, ...]  # around the line of the fact and the other one
     fix: str
     other: SourceLocation | None = None
+    of_other: str = "The loss:"
 
 
 def find_impossible_values(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -163,6 +164,7 @@ def _of_logarithms(
         fix=with_call_renamed(at or loss, "softmax", "log_softmax")
         or "# give it log_softmax() instead of softmax(), or the logarithm",
         other=at,
+        of_other="The values are made here:",
     )
 
 
@@ -218,7 +220,7 @@ def _fact(graph: CausalGraph, place: SourceLocation, found: list[tuple[int, _Wor
         explanation=[
             words.explanation[0],
             place,
-            *(("The loss:", words.other) if words.other is not None else ()),
+            *((words.of_other, words.other) if words.other is not None else ()),
             words.explanation[1],
         ],
         parameters=tuple(sorted(behind)),

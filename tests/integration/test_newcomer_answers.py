@@ -541,3 +541,18 @@ def loaded():
 def test_weights_that_are_tied_or_never_were_are_no_finding(make):
     model = make()
     assert not findings_of_training(model, model.parameters())
+
+
+def test_values_of_a_loss_are_not_called_the_loss():
+    layer = torch.nn.Linear(6, 4)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with autogradviz.record(layer) as trace:
+        for _ in range(2):
+            optimizer.zero_grad()
+            scores = layer(torch.rand(4, 6)).softmax(1)
+            torch.nn.functional.nll_loss(scores, torch.arange(4)).backward()
+            optimizer.step()
+    [finding] = trace.diagnose()
+    after = " ".join(finding.explanation.split()).partition("The values are made here:")[2]
+    assert "softmax(1)" in after.partition("By the op")[0]
+    assert "The loss:" not in finding.explanation
