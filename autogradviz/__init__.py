@@ -79,6 +79,8 @@ def __getattr__(name: str) -> object:
         return import_module("autogradviz.events")
     if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
+        if not name.startswith("_") and hasattr(__getattr__("Trace"), name):
+            message += f"; a recording has it: trace.{name} of the trace that record() returns"
         raise AttributeError(message)
     value = getattr(import_module(f"autogradviz.{_MODULES[name]}"), name)
     globals()[name] = value

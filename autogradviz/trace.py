@@ -111,6 +111,21 @@ class Trace:
         self._source = log if isinstance(log, LogSource) else LogSource.of(log)
         self._title = title
 
+    if not TYPE_CHECKING:  # a type checker reports such a name
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise an error that names the view that has what a trace lacks, as ``svg``.
+
+            Raises:
+                AttributeError: always.
+            """
+            if hasattr(type(self), name):  # a property, which raised
+                return object.__getattribute__(self, name)
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if hasattr(GraphView, name) and not name.startswith("_"):
+                message += f"; its graph has: trace.graph().{name}({'path' * (name == 'svg')})"
+            raise AttributeError(message, name=name, obj=self)
+
     # --- contents -------------------------------------------------------------------------
 
     @cached_property
@@ -260,8 +275,9 @@ class Trace:
                 tensor; the number or name of a node; a finding; the exception that left the
                 block, or "error"; "loss"; "memory".
             question: "no gradient", "the gradient is zero", "the gradient is NaN or infinite",
-                "no optimizer has it", "raised", "how it got its gradient" or, for "loss", "the
-                value is NaN or infinite". By default, the first of them that is true.
+                "no optimizer has it", "its gradients never reach a step", "raised", "how it got its
+                gradient" or, for "loss", "the value is NaN or infinite". By default, the first of
+                them that is true.
 
         Returns:
             An ``Explanation``. Its last step is the line to change. Where the recording does not

@@ -44,6 +44,7 @@ _ALLOCATIONS: Final = frozenset(
         "new_empty_strided",
     }
 )  # fmt: skip
+_PROFILING: Final = "profiler."  # the namespace of these operators
 _COLLECTIVES: Final = ("c10d.", "_c10d_functional.", "c10d_functional.")
 
 
@@ -78,6 +79,11 @@ def identify(ops: Iterable[Op]) -> list[OpIdentity]:
         values = () if values and NO_ID in values else values
         found.append(OpIdentity(op.overload, op.phase, op.module, _results(op), values))
     return found
+
+
+def computing(ops: Iterable[Op]) -> list[Op]:
+    """Return the ops without those that only name a range for the profiler."""
+    return [op for op in ops if not op.overload.startswith(_PROFILING)]
 
 
 def _results(op: Op) -> tuple[tuple[tuple[int, ...], str], ...]:

@@ -35,17 +35,18 @@ larger tensor: that of ``index_select`` calls ``index_add`` under a mode, else `
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from autogradviz.analysis.formatting import format_bytes
 from autogradviz.events import (
     AllocatorRead,
+    BackwardStarted,
     GradAccumulated,
     MemoryHeld,
     NodeStarted,
@@ -55,6 +56,7 @@ from autogradviz.events import (
     StoragesFreed,
     TensorSeen,
 )
+from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +202,8 @@ class MemoryByKind:
     def by_line(self, seq: int | None = None) -> dict[str, dict[str, int]]:
         """Return the bytes of each line by kind, at the peak or after an event, largest first.
 
-        The line is that of the operator that created the storage; "" if it is not known.
+        The line is the one of your program that called the operator which created the storage, or
+        that computed the loss, if ``plan`` runs its backward; "" if it is not known.
 
         Example:
             >>> planned = autogradviz.plan(lambda x: model(x).sum(), model, batch=[x])
@@ -323,6 +326,7 @@ class _Lives:
         self._analysis = analysis
         self._devices = _devices_counted(analysis, device)
         self._died = _deaths(analysis)
+        self._lines: dict[int | None, SourceLocation | None] = {}
         self._lasting, self._owners = self._read_lasting()
         self._holds: dict[int, list[Hold]] = defaultdict(list)
         for hold in analysis.memory.holds:
@@ -366,9 +370,38 @@ class _Lives:
                     died=end,
                     kinds=tuple(_between(kinds, start, end)),
                     module=self._module_of(storage_id, op),
-                    location=None if op is None else op.location,
+                    location=self._line_of(op),
                     tensor=analysis.tensors[event.tensor_id],
                 )
+
+    def _line_of(self, op: Op | None) -> SourceLocation | None:
+        """Return the innermost line of the user's program that called an op.
+
+        The line of a loss, if the user's program did not call its backward itself.
+        """
+        if op is None:
+            return None
+        if op.stack_id not in self._lines:
+            lines = self._analysis.user_stack(op.stack_id)
+            own = next((each for each in lines if not is_installed(each.filename)), None)
+            self._lines[op.stack_id] = own or next(iter(lines), None)
+        return self._lines[op.stack_id] or self._line_of_loss(op)
+
+    def _line_of_loss(self, op: Op) -> SourceLocation | None:
+        """Return the line of the loss whose backward runs an op, or begins with it."""
+        analysis = self._analysis
+        starts = analysis.log.of(BackwardStarted)
+        at = bisect_left(starts, op.seq, key=attrgetter("seq"))
+        runs = op.backward_node_id is not None
+        for start in starts[max(0, at - 1) if runs else at :][:1]:
+            for tensor_id in start.root_tensor_ids:
+                storage_id = analysis.tensors[tensor_id].storage_id
+                made = None if storage_id is None else analysis.creators.get(storage_id)
+                lines = () if made is None else analysis.user_stack(made.stack_id)
+                own = next((each for each in lines if not is_installed(each.filename)), None)
+                if own is not None:
+                    return own
+        return None
 
     def _sizes(
         self, seen: TensorSeen, born: int, died: int | None

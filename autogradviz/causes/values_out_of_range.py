@@ -32,6 +32,7 @@ class _Words(NamedTuple):
     explanation: tuple[str, ...]  # around the line of the fact and the other one
     fix: str
     other: SourceLocation | None = None
+    of_other: str = "The loss:"
 
 
 def find_impossible_values(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -40,8 +41,8 @@ def find_impossible_values(graph: CausalGraph, evidence: Evidence) -> Iterator[F
     if not (names & _CONSUMERS or names & _COMPARING):
         return
     ranges = ranges_of(evidence)
-    groups: dict[SourceLocation, list[tuple[int, _Words]]] = defaultdict(list)
-    varying: set[SourceLocation] = set()  # lines that get other values in another call
+    groups: dict[tuple[SourceLocation, str], list[tuple[int, _Words]]] = defaultdict(list)
+    varying: set[tuple[SourceLocation, str]] = set()  # lines whose op gets other values, too
     value_slice = graph.value_slice
     for index in sorted(value_slice):
         name = graph.op_names[index]
@@ -56,12 +57,12 @@ def find_impossible_values(graph: CausalGraph, evidence: Evidence) -> Iterator[F
             else _of_loss(graph, ranges, index, place)
         )
         if found is None:
-            varying.add(place)
+            varying.add((place, name))
             continue
         named, words = found
-        groups[named or place].append((index, words))
-    for place, found_there in groups.items():
-        if place not in varying:
+        groups[named or place, name].append((index, words))
+    for (place, name), found_there in groups.items():
+        if (place, name) not in varying:
             yield _fact(graph, place, found_there)
 
 
@@ -163,6 +164,7 @@ def _of_logarithms(
         fix=with_call_renamed(at or loss, "softmax", "log_softmax")
         or "# give it log_softmax() instead of softmax(), or the logarithm",
         other=at,
+        of_other="The values are made here:",
     )
 
 
@@ -218,7 +220,7 @@ def _fact(graph: CausalGraph, place: SourceLocation, found: list[tuple[int, _Wor
         explanation=[
             words.explanation[0],
             place,
-            *(("The loss:", words.other) if words.other is not None else ()),
+            *((words.of_other, words.other) if words.other is not None else ()),
             words.explanation[1],
         ],
         parameters=tuple(sorted(behind)),

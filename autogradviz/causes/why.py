@@ -16,7 +16,12 @@ from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.order_of_facts import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.causes.tensors_kept_after_step import find_kept
 from autogradviz.diagnose.evidence.evidence import Evidence
-from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import leaves_without_optimizer
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
+    cleared_gradients,
+    gradient_lives,
+    leaves_in_use,
+    leaves_without_optimizer,
+)
 from autogradviz.diagnose.evidence.memory_needs import find_reach
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.finding import Finding
@@ -48,6 +53,7 @@ NO_GRADIENT: Final = "no gradient"
 ZERO: Final = "the gradient is zero"
 NOT_FINITE: Final = "the gradient is NaN or infinite"
 NO_OPTIMIZER: Final = "no optimizer has it"
+NEVER_USED: Final = "its gradients never reach a step"
 RAISED: Final = "raised"
 NOT_RAISED: Final = "none was raised"
 HOW: Final = "how it got its gradient"
@@ -55,9 +61,10 @@ MEMORY: Final = "still alive"
 LOSS: Final = "its value"
 LOSS_NOT_FINITE: Final = "the value is NaN or infinite"
 QUESTIONS: Final = (
-    NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, RAISED, HOW, MEMORY, LOSS, LOSS_NOT_FINITE,
+    NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, NEVER_USED, RAISED, HOW, MEMORY, LOSS,
+    LOSS_NOT_FINITE,
 )  # fmt: skip
-_WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, HOW)
+_WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, NEVER_USED, HOW)
 """Questions about a parameter; those about the worst states come first."""
 
 _MAX_ALTERNATIVES: Final = 4
@@ -69,6 +76,7 @@ _MEANT: Final[dict[str, frozenset[str]]] = {
     ZERO: frozenset({"cut", "change", "drop"}),
     NOT_FINITE: frozenset({"value"}),
     NO_OPTIMIZER: frozenset({"own"}),
+    NEVER_USED: frozenset({"drop"}),
 }
 """The mechanisms that answer a question. Without one of them, any may."""
 
@@ -255,10 +263,22 @@ class _Answers:
             return NO_GRADIENT
         if norm is None:
             return NOT_FINITE
-        if norm == 0:
+        if norm == 0 and tensor_id not in cleared_gradients(self._evidence):
             return ZERO
         lost = self._graph.held and tensor_id in leaves_without_optimizer(self._evidence)
-        return NO_OPTIMIZER if lost else HOW
+        if lost:
+            return NO_OPTIMIZER
+        return NEVER_USED if self._is_never_used(tensor_id) else HOW
+
+    def _is_never_used(self, tensor_id: int) -> bool:
+        """Return whether each gradient of a parameter was cleared, and no step used one."""
+        life = gradient_lives(self._evidence).get(tensor_id)
+        return (
+            life is not None
+            and bool(life.dropped)
+            and not life.windows
+            and tensor_id not in leaves_in_use(self._evidence)
+        )
 
     def _of_parameter(self, tensor_id: int, question: str | None) -> Explanation:
         name = self._analysis.parameters[tensor_id][0]
@@ -271,6 +291,7 @@ class _Answers:
             ZERO: f"the last gradient of {name} is zero",
             NOT_FINITE: f"the last gradient of {name} is NaN or infinite",
             NO_OPTIMIZER: f"{name} gets gradients, and no optimizer that stepped has it",
+            NEVER_USED: f"{name} got a gradient, {plural(len(got), 'time')}, and no step used one",
         }.get(question, f"{name} got a gradient, {plural(len(got), 'time')}")
         first = self._symptom(symptom, tensor_id)
         wanted = _MEANT.get(question)
@@ -287,9 +308,9 @@ class _Answers:
         option = "norms" if question == ZERO else "fingerprints"
         if question in {ZERO, NOT_FINITE} and self._options.isdisjoint({option, "fingerprints"}):
             missing = f"record({option}=True) records which op gave the first such value"
-        return self._chain(
-            name, question, [first, *self._use(tensor_id)], chosen, missing, tensor_id
-        )
+        # Which op reads it is no part of why its gradients are not used.
+        uses = [] if question == NEVER_USED and chosen else self._use(tensor_id)
+        return self._chain(name, question, [first, *uses], chosen, missing, tensor_id)
 
     def _symptom(self, text: str, tensor_id: int) -> ExplanationStep:
         """Return the first step: the backward that reached a leaf last, or the last one of all."""

@@ -284,7 +284,11 @@ class CheckResult:
 
     def _summary(self) -> list[str]:
         """Return the counts, and the items of which ``check`` cannot tell."""
-        lines = [", ".join(f"{count:,} {answer}" for answer, count in self.counts.items())]
+        counted = {answer: f"{count:,} {answer}" for answer, count in self.counts.items()}
+        if len(self.failed) != len(self.wrong):  # one error fails several relations, or one several
+            one = "it" if len(self.wrong) == 1 else "them"
+            counted["wrong"] += f" ({plural(len(self.failed), 'relation')} found {one})"
+        lines = [", ".join(counted.values())]
         subjects: dict[str, list[str]] = {}
         for item in self.unknown:
             subjects.setdefault(_reason(item), []).append(item.subject)

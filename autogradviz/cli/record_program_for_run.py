@@ -50,10 +50,17 @@ class ProgramRecording(OpenEndedRecording):
         arguments: argparse.Namespace,
         program: Program,
         break_on: tuple[StopCondition, ...] = (),
+        unread: tuple[str, ...] = (),
     ) -> None:
+        """Take the options, and the program with those of its arguments that it does not read."""
         self._arguments = arguments
         self._name = program.name
         self._messages: list[str] = []
+        if unread:
+            self._messages.append(
+                f"{' '.join(unread)} went to {program.name}; options of "
+                "autogradviz run come before the script"
+            )
         self._has_failed = False  # to begin, which was printed
         self._steps = 0  # counted only with --steps
         self._step_counter = ExitStack()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.breakpoints.stop_condition import parse_condition
@@ -115,7 +116,7 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
         return FAILED
     try:
         program, conditions = _read_break_options(options.break_on, program)
-        recording = ProgramRecording(options, program, conditions)
+        recording = ProgramRecording(options, program, conditions, _options_not_read(program))
         recording.start()
     except (ValueError, OSError, AutogradvizError) as error:
         print_error(describe_error(error))
@@ -137,6 +138,25 @@ def record_program(options: argparse.Namespace, arguments: Sequence[str]) -> int
     recording.close(None, failed=False)
     recording.report()
     return 0
+
+
+_READING: Final = (
+    "argv", "argparse", "ArgumentParser", "optparse", "getopt", "click", "typer", "fire", "absl",
+    "docopt", "hydra", "tyro", "tap", "plac", "cyclopts", "parse", "config", "Config", "cli", "CLI",
+)  # fmt: skip
+"""Words of scripts that read their command line, or pass it to something that does."""
+
+
+def _options_not_read(program: Program) -> tuple[str, ...]:
+    """Return the arguments of a script that look like options, if nothing in it reads them."""
+    options = [word for word in program.arguments if word.startswith("-")]
+    if not options or program.module:
+        return ()
+    try:
+        source = Path(program.name).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ()
+    return () if any(word in source for word in _READING) else tuple(options)
 
 
 def _read_break_options(

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.align_ops import OpIdentity, first_difference, identify
+from autogradviz.analysis.align_ops import OpIdentity, computing, first_difference, identify
 from autogradviz.analysis.formatting import format_bytes, join_repeated, plural
 from autogradviz.comparison.compare_by_line import compare_scenes
 from autogradviz.comparison.compiled_regions import compiled_differences, only_one_is_compiled
@@ -183,7 +183,7 @@ def _steps(before: Analysis, after: Analysis) -> list[int]:
 
 
 def _ops(analysis: Analysis) -> Counter[str]:
-    return Counter(f"{op.name}, {op.phase}" for op in analysis.ops)
+    return Counter(f"{op.name}, {op.phase}" for op in computing(analysis.ops))
 
 
 def _saves(analysis: Analysis) -> Counter[str]:
@@ -241,13 +241,14 @@ def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
     Only one of the programs may have called ``checkpoint`` around ops before it: then that call is
     the difference, and not an op of its own in the region.
     """
-    at = first_difference(*_identities(before, after), OpIdentity.is_same_op)
+    ops_before, ops_after = computing(before.ops), computing(after.ops)
+    at = first_difference(*_identities(ops_before, ops_after), OpIdentity.is_same_op)
     if at is None:
         return
     regions = [
         {region.region_id: region for region in analysis.regions} for analysis in (before, after)
     ]
-    for ops in zip(before.ops[: at + 1], after.ops[: at + 1], strict=True):
+    for ops in zip(ops_before[: at + 1], ops_after[: at + 1], strict=True):
         pair = [
             None if op.region_id is None else known.get(op.region_id)
             for op, known in zip(ops, regions, strict=True)
@@ -262,21 +263,22 @@ def first_other_op(before: Analysis, after: Analysis) -> Iterator[Difference]:
             old, new = texts
             yield Difference(aspect="ops", what="first difference", before=old, after=new)
             return
-    yield _first("ops", before.ops[at], after.ops[at])
+    yield _first("ops", ops_before[at], ops_after[at])
 
 
 def first_other_values(before: Analysis, after: Analysis) -> Iterator[Difference]:
     """Yield the first op whose values differ after identical ops."""
-    first, second = _identities(before, after)
+    ops_before, ops_after = computing(before.ops), computing(after.ops)
+    first, second = _identities(ops_before, ops_after)
     at = first_difference(first, second, OpIdentity.agrees)
     if at is not None and first[at].is_same_op(second[at]):
-        yield _first("values", before.ops[at], after.ops[at])
+        yield _first("values", ops_before[at], ops_after[at])
 
 
-def _identities(before: Analysis, after: Analysis) -> tuple[list[OpIdentity], list[OpIdentity]]:
+def _identities(before: list[Op], after: list[Op]) -> tuple[list[OpIdentity], list[OpIdentity]]:
     """Return the ops of both recordings, up to the end of the one that has fewer."""
-    shared = min(len(before.ops), len(after.ops))
-    return identify(before.ops[:shared]), identify(after.ops[:shared])
+    shared = min(len(before), len(after))
+    return identify(before[:shared]), identify(after[:shared])
 
 
 def _first(aspect: str, first: Op, second: Op) -> Difference:

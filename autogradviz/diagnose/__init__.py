@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
 
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.fact import Fact
@@ -32,6 +34,29 @@ __all__ = [
     "facts_of_rules",
     "with_runs_and_user_lines",
 ]
+
+
+class _Package(ModuleType):
+    """This package: ``autogradviz.diagnose``, which may be taken for the method of a trace."""
+
+    def __call__(self, *given: object, **_: object) -> NoReturn:
+        """Raise an error that says how the findings of a recording are read.
+
+        Raises:
+            TypeError: always.
+        """
+        advice = "trace.diagnose() returns the findings of a recording"
+        if not (given and hasattr(given[0], "diagnose")):
+            kind = type(given[0]).__name__ if given else "nothing"
+            advice = (
+                f"findings are those of a recording, not of {kind}: with autogradviz.record() as "
+                "trace: run a step with its backward; then trace.diagnose()"
+            )
+        message = f"autogradviz.diagnose is a package; {advice}"
+        raise TypeError(message)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def diagnose(

@@ -111,6 +111,7 @@ class ParameterNormRead(Event):
     """The norm of a leaf was read at the end of the recording.
 
     Of all leaves in the recording of one of several ranks, else of those whose gradient is zero.
+    Also of frozen parameters of zeros, of two dimensions or more, on the CPU.
     """
 
     tensor_id: TensorId

@@ -51,7 +51,7 @@ _SLUGS: Final[dict[int, tuple[str, ...]]] = {
         "parameter-not-updated", "scaler-without-scale", "step-without-gradients",
         "tensor-not-registered", "accumulation-uneven", "accumulation-divisor",
         "clip-while-accumulating", "gradient-scaled-twice", "loss-scale-remains",
-        "clip-other-parameters",
+        "clip-other-parameters", "weights-untied",
     ),
     600: (  # custom Functions and hooks
         "context-keeps-tensor", "ctx-attribute-written", "function-input-written",

@@ -239,6 +239,7 @@ class HookPoints:
         guarded("leaves", self.gradients.read_sums)
         guarded("leaves", self.gradients.read_norms)
         guarded("leaves", self.gradients.read_parameters_of_zeros)
+        guarded("leaves", self.gradients.read_frozen_zeros)
         guarded("leaves", self.gradients.report_unread)
         guarded("steps", self.steps.find_optimizers)
         if self.steps.count:  # without a step, no tensor outlives one

@@ -172,7 +172,7 @@ def test_one_bug_that_three_relations_find_is_one_error():
     assert item.location.text == "return grad * ctx.saved_tensors[0]"
     assert item.called_at.text == "return self.last(self.middle(self.first(x)))"
     assert found.counts == {"right": 1, "wrong": 1, "cannot tell": 0}
-    assert "1 right, 1 wrong, 0 cannot tell" in str(found)
+    assert "1 right, 1 wrong (3 relations found it), 0 cannot tell" in str(found)
     (verdict,) = found.verdict
     assert str(found).splitlines()[0] == verdict
     assert verdict.startswith(f"A gradient is wrong: {place_text(item.location)}: the backward of ")
@@ -180,7 +180,7 @@ def test_one_bug_that_three_relations_find_is_one_error():
     others = [line for line in str(found).splitlines()[1:] if line.startswith("FAIL")]
     assert [line.split()[1] for line in others] == ["certificate", "derivative", "functions"]
     assert all(line[19:].startswith("the error above") for line in others)
-    assert "1 right, 1 wrong, 0 cannot tell" in found._repr_html_()
+    assert "1 right, 1 wrong (3 relations found it), 0 cannot tell" in found._repr_html_()
 
 
 def test_verdict_does_not_deny_what_needs_a_look():

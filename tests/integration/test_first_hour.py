@@ -71,6 +71,18 @@ step(torch.ones(3, requires_grad=True)).backward()
 """
 
 
+READS = TRAIN.replace("import torch", "import sys, torch\nassert '--all' in sys.argv")
+
+
+@pytest.mark.parametrize(("script", "is_named"), [(TRAIN, True), (READS, False)])
+def test_options_after_a_script_that_reads_none_are_named(script, is_named, tmp_path):
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    done = autogradviz_in(tmp_path, "run", "train.py", "--all", "5")
+    note = "autogradviz: --all went to train.py; options of autogradviz run come before the script"
+    assert (note in done.stderr) == is_named
+    assert "assert" not in done.stderr.lower()
+
+
 @pytest.mark.one_in(3, reason="runs each command", in_ci=1)
 @pytest.mark.parametrize("name", ["check", "plan", "reproduce", "mcp", "run"])
 def test_example_of_a_command_that_needs_pytorch_runs(name, tmp_path):

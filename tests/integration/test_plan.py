@@ -166,6 +166,23 @@ def test_sums_by_module_and_line_are_the_peak():
     assert f"{memory.peak.total / 1e6:.0f} MB at the peak" in repr(memory)
 
 
+@pytest.mark.parametrize("itself", [False, True])
+def test_memory_of_a_backward_is_that_of_a_line_of_the_step(itself):
+    def step():
+        model = torch.nn.Linear(8, 8)
+        loss = model(torch.rand(2, 8)).sum()
+        if itself:
+            loss.backward()
+        return loss, model
+
+    lines = autogradviz.plan(step).memory_by_kind().by_line()
+    assert not [line for line in lines if "site-packages" in line]
+    [gradients] = [line for line, kinds in lines.items() if "gradients" in kinds]
+    text = Path(__file__).read_text(encoding="utf-8").splitlines()
+    shown = text[int(gradients.rpartition(":")[2]) - 1].strip()
+    assert shown == ("loss.backward()" if itself else "loss = model(torch.rand(2, 8)).sum()")
+
+
 def test_rows_end_with_what_is_alive_on_each_device():
     trace = autogradviz.plan(planned_steps.mlp_sgd)
     assert trace.memory_by_kind("cpu").rows == trace.memory_by_kind().rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.code_run_between_events import ExecutionWindow
@@ -17,7 +18,7 @@ from autogradviz.diagnose.blame.tensors_carried_between_steps import reaches
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import method_calls
-from autogradviz.events import RequiresGradChanged
+from autogradviz.events import FrameSeen, RequiresGradChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -316,11 +317,25 @@ def _reads_numbers(value: ast.expr | None) -> bool:
     )
 
 
-def find_requires_grad_off(evidence: Evidence) -> SourceLocation | None:
-    """Return the last line that sets ``requires_grad`` to False."""
+def lines_of_requires_grad_off(evidence: Evidence) -> list[SourceLocation]:
+    """Return the lines that set ``requires_grad`` to False, in order.
+
+    If functions have some that called what was recorded, only theirs. Others count only if a
+    module has a parameter without a gradient.
+    """
     found = [
-        (filename, line, function)
+        source.location(filename, line, function)
         for filename in evidence.user_files
         for line, function in requires_grad_writes(filename, on=False)
     ]
-    return source.location(*max(found, key=lambda place: place[1])) if found else None
+    frames = evidence.analysis.log.fields(FrameSeen, "filename", "function")
+    ran = {(filename, function.replace("<module>", "")) for filename, function in frames}
+    of_callers = [each for each in found if (each.filename, each.function) in ran]
+    is_frozen = not all(evidence.causal_graph.requires_grad.values())
+    return sorted(of_callers or (found if is_frozen else ()), key=attrgetter("lineno"))
+
+
+def find_requires_grad_off(evidence: Evidence) -> SourceLocation | None:
+    """Return the last line that sets ``requires_grad`` to False."""
+    found = lines_of_requires_grad_off(evidence)
+    return found[-1] if found else None

@@ -68,6 +68,7 @@ _FSDP: Final = "/torch/distributed/fsdp/"
 _BETWEEN: Final = ("/torch/_ops.py", "/torch/nn/parameter.py")
 """Files whose frames are between an op and its caller."""
 
+_GRAD_MODE: Final = "/torch/autograd/grad_mode.py"
 _DECORATOR: Final = "/torch/utils/_contextlib.py"
 """The file whose frames call a function that a mode decorates."""
 REASONS: Final[dict[EndKind, str]] = {
@@ -230,6 +231,7 @@ class Flow:
         self._evidence = evidence
         self._detached: dict[int, End] = {}  # by storage
         self._callers: dict[int | None, str] = {}  # files by stack
+        self._blocks: dict[int | None, tuple[SourceLocation, ...]] = {}
         self.forward = [op for op in evidence.analysis.ops if op.phase == "forward"]
         self.reentrant = {r.region_id for r in evidence.analysis.regions if r.reentrant}
 
@@ -343,11 +345,38 @@ class Flow:
         for mode, off in (("grad", "off"), ("inference", "on")):
             events = self._mode_events[thread, mode]
             index = bisect_left(events, seq, key=_seq)
-            while index and (start := self._ended(events[index - 1].seq, seq)) is not None:
-                index = bisect_left(events, start, key=_seq)
+            while index:
+                start = self._ended(events[index - 1].seq, seq)
+                if start is not None:
+                    index = bisect_left(events, start, key=_seq)
+                elif self._restores(events, index - 1):
+                    index -= 2  # what was before the block is what counts
+                else:
+                    break
             if index and events[index - 1].after == off:
                 found = events[index - 1]
         return found
+
+    def _restores(self, events: list[ModeChanged], at: int) -> bool:
+        """Return whether an event is the end of the block that began with the one before."""
+        began, ended = events[at - 1 : at + 1] if at else (None, events[at])
+        return (
+            began is not None
+            and (began.before, began.after) == (ended.after, ended.before)
+            and at > 1
+            and ended.after == events[at - 2].after
+            and self._block(began.stack_id) == self._block(ended.stack_id)
+        )
+
+    def _block(self, stack_id: int | None) -> tuple[SourceLocation, ...]:
+        """Return the lines of a stack from the ``with`` statement on, innermost first."""
+        if stack_id not in self._blocks:
+            self._blocks[stack_id] = tuple(
+                place
+                for place in self._evidence.analysis.stack(stack_id)
+                if not place.filename.replace("\\", "/").endswith(_GRAD_MODE)
+            )
+        return self._blocks[stack_id]
 
     def _ended(self, at: int, seq: int) -> int | None:
         """Return the start of the backward around an event, if it ended before another event.

@@ -36,6 +36,7 @@ from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.operands_changed_as_fixes import (
     updated_in_place,
+    with_gradient_required,
     with_value_changed,
 )
 from autogradviz.events import BackwardStarted, HookRan, NodeFinished, RequiresGradChanged
@@ -192,7 +193,27 @@ def _path_ends(evidence: Evidence, search: CutSearch, started: BackwardStarted) 
             return [End("detach", op, place, guessed=True)]
     if any(number is not None for number in graph.numbers):
         ends += _of_sources(evidence, search, is_known=bool(ends))
-    return sorted(ends or _of_modes(evidence, search), key=lambda end: -end.op.seq)
+    found = sorted(ends or _of_modes(evidence, search), key=lambda end: -end.op.seq)
+    return _numbers_before_detach(evidence, found)
+
+
+def _numbers_before_detach(evidence: Evidence, ends: list[End]) -> list[End]:
+    """Return ends with one at Python numbers first, if other parameters are behind a detach.
+
+    ``detach()`` says that its parameters are to get no gradient, as those of a critic. They are
+    none of those that the loss is for.
+    """
+    line = ends[0].culprit if ends and ends[0].kind == "detach" else None
+    if line is None or ".detach()" not in _text(line):
+        return ends
+    graph = evidence.causal_graph
+
+    def behind(end: End) -> set[int]:
+        return graph.parameters_behind(bisect_left(graph.op_seqs, end.op.seq))
+
+    meant = behind(ends[0])
+    lost = [e for e in ends if e.kind in {"number", "numbers"} and behind(e) - meant]
+    return [*lost, *(e for e in ends if e not in lost)]
 
 
 def _of_modes(evidence: Evidence, search: CutSearch) -> list[End]:
@@ -235,6 +256,28 @@ def _of_detaches(evidence: Evidence, search: CutSearch) -> list[End]:
     return sorted(found, key=lambda end: -end.op.seq)
 
 
+def _as_leaves(made: list[Op]) -> str:
+    """Return the statements that make tensors of numbers, with a gradient required; "" if unknown.
+
+    Which of them is to be trained is for the program to say.
+    """
+    changed = dict.fromkeys(
+        with_value_changed(op.location, "{}.requires_grad_()")
+        for op in made
+        if op.outputs and op.outputs[0].dtype.startswith("float")
+    )
+    found = [each for each in changed if each is not None]
+    if not found or None in changed or len(found) > _MOST_LEAVES:
+        return ""
+    ask = "# compute the loss from what is trained"
+    return "\n".join(
+        [f"{ask}, or if it is {'this' if len(found) == 1 else 'one of these'}:", *found]
+    )
+
+
+_MOST_LEAVES: Final = 2  # in a fix
+
+
 def _without_leaf(evidence: Evidence, search: CutSearch) -> Draft:
     """Return the draft of a loss that no tensor with a gradient is known behind."""
     analysis, graph = evidence.analysis, evidence.causal_graph
@@ -254,7 +297,8 @@ def _without_leaf(evidence: Evidence, search: CutSearch) -> Draft:
             "A gradient needs a tensor with requires_grad=True, such as a parameter of a model, on "
             "the way to the loss.",
         ],
-        fix="# compute the loss from what is trained, or: tensor.requires_grad_()",
+        fix=_as_leaves(only)
+        or "# compute the loss from what is trained, or: tensor.requires_grad_()",
         confidence="likely",
         evidence=(op, analysis.error),
     )
@@ -365,7 +409,9 @@ def _frozen(evidence: Evidence) -> Iterator[Draft]:
             culprit or NOT_RECORDED,
             "No other input of the loss requires a gradient.",
         ],
-        fix="# freeze some parameters only, or none: parameter.requires_grad_(True)",
+        fix=f"{changed}  # for what is to be trained"
+        if (changed := with_gradient_required(culprit)) is not None
+        else "# freeze some parameters only, or none: parameter.requires_grad_(True)",
         confidence="likely",
         evidence=(*frozen[-1:], evidence.analysis.error),
     )

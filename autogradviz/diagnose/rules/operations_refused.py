@@ -29,6 +29,8 @@ from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source.calls_of_scalers import scaler_call_moved
 from autogradviz.diagnose.source.names_of_program_in_fixes import module_in_code
 from autogradviz.diagnose.source.operands_changed_as_fixes import (
+    in_floating_point,
+    with_indices_of_integers,
     with_operand_changed,
     with_value_changed,
     without_call,
@@ -289,6 +291,7 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         victim=error.location,
         explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
         fix=_changed_statement(message, error.location)
+        or (_with_integers(graph, failed, error.location) if failed is not None else "")
         or (_fitting(graph, failed, origins) if failed is not None else "")
         or (
             "# give the operands the shapes, dtypes, values and graphs that the operator takes"
@@ -304,6 +307,31 @@ _WANTS_INDICES: Final = ("target dtype to be Long", "expected scalar type Long b
 """Messages of PyTorch about targets of a loss that are classes, and are not integers."""
 
 
+_WANTS_FLOATING_POINT: Final = (
+    "only tensors of floating point", "you are trying to set requires_grad of a tensor of integer",
+)  # fmt: skip
+"""Messages of PyTorch about integers that are to require a gradient, in small letters."""
+_WITH_INDICES: Final = frozenset({"embedding", "index"})
+"""Ops whose second operand is an index."""
+
+
+def _with_integers(graph: CausalGraph, failed: int, place: SourceLocation | None) -> str:
+    """Return the statement with an index of integers, "" if the one that failed was of them."""
+    name, given = graph.op_names[failed], graph.inputs[failed]
+    if name not in _WITH_INDICES or len(given) != _WITH_INDEX:
+        return ""
+    if not graph.analysis.tensors[given[1]].dtype.startswith("float"):
+        return ""
+    op = graph.analysis.op_at(graph.op_seqs[failed])
+    module = op.module.rpartition(".")[2] if op is not None and name == "embedding" else ""
+    if name == "embedding" and not module:
+        return with_operand_changed(place, name, 1, "{}.long()") or ""
+    return with_indices_of_integers(place, module) or ""
+
+
+_WITH_INDEX: Final = 2  # operands
+
+
 def _changed_statement(message: str, place: SourceLocation | None) -> str:
     """Return the statement that raised as PyTorch's message says to change it, "" if unknown."""
     if "Can't call numpy() on Tensor that requires grad" in message:
@@ -311,6 +339,8 @@ def _changed_statement(message: str, place: SourceLocation | None) -> str:
     if "appears to not have been used in the graph" in message:
         changed = with_argument(place, "grad", "allow_unused", value=True)
         return f"{changed}  # the gradient of an unused input is None" if changed else ""
+    if any(words in message.lower() for words in _WANTS_FLOATING_POINT):
+        return in_floating_point(place) or ""
     if any(words in message for words in _WANTS_INDICES):
         return with_operand_changed(place, "nll_loss", 1, "{}.long()") or ""
     return scaler_call_moved(message, place)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from autogradviz.analysis.formatting import plural
 from autogradviz.diagnose.blame.gradients_lost import (
+    lines_of_requires_grad_off,
     requires_grad_writes,
 )
 from autogradviz.diagnose.blame.line_candidates import (
@@ -25,17 +27,19 @@ from autogradviz.diagnose.finding_text import (
 )
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.names_of_program_in_fixes import module_in_code
 from autogradviz.events import (
     NO_ID,
     BackwardStarted,
     NodeStarted,
+    ParameterNormRead,
     RequiresGradChanged,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from autogradviz.analysis import Node, Op, SavedTensor, SourceLocation, Tensor
+    from autogradviz.analysis import Analysis, Node, Op, SavedTensor, SourceLocation, Tensor
     from autogradviz.diagnose.evidence.evidence import Evidence
 
 
@@ -290,6 +294,113 @@ def _left_frozen(
         fix="for parameter in model.parameters():\n    parameter.requires_grad_(True)",
         confidence="hint",
         evidence=(freeze, thaw),
+        parameters=frozen,
+    )
+
+
+# --- frozen, and zero -----------------------------------------------------------------------------
+#
+# A matrix of zeros gives zeros, whatever it is multiplied with. If it is frozen, it has no part in
+# the model: an adapter starts with zeros and is to be trained.
+
+
+_PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "mv", "convolution", "mul"})
+_MOST_NAMED: Final = 4  # parameters in a fix
+
+
+@rule(
+    "leaf-never-thawed",
+    mechanism="cut",
+    when=NoError(),
+    needs={"ops"},
+    after="leaf_frozen",
+)
+def frozen_zeros(evidence: Evidence) -> Iterator[Draft]:
+    """Yield a hint if a loss is computed with frozen matrices of zeros, and others are trained."""
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    required = graph.requires_grad
+    norms = analysis.log.fields(ParameterNormRead, "tensor_id", "norm")
+    zeros = {each for each, norm in norms if norm == 0 and required.get(each) is False}
+    if not zeros or not graph.got_gradient:
+        return
+    trained = {_likeness(analysis, each) for each in graph.got_gradient}
+    memory = {graph.memory(each): each for each in zeros}
+    uses: dict[int, int] = {}  # the first product with each of them
+    for index in sorted(graph.value_slice):
+        if graph.op_names[index] in _PRODUCTS and graph.phases[index] == "forward":
+            for key in graph.inputs_memory[index]:
+                if key in memory:
+                    uses.setdefault(memory[key], index)
+    found = {
+        tensor_id: index
+        for tensor_id, index in uses.items()
+        # The copy of a model that is trained starts with its zeros.
+        if _likeness(analysis, tensor_id) not in trained
+        and not evidence.writes_between(
+            analysis.tensors[tensor_id].storage_id, graph.op_seqs[index], 1 << 62
+        )
+    }
+    if found:
+        yield _of_frozen_zeros(evidence, found)
+
+
+def _likeness(analysis: Analysis, tensor_id: int) -> tuple[str, tuple[int, ...]]:
+    """Return the own name and the shape of a parameter, which those of a copy have, too."""
+    return (
+        analysis.leaf_name(tensor_id).rpartition(".")[2], analysis.tensors[tensor_id].shape
+    )  # fmt: skip
+
+
+def _of_frozen_zeros(evidence: Evidence, found: dict[int, int]) -> Draft:
+    analysis, graph = evidence.analysis, evidence.causal_graph
+    owners = {analysis.leaf_name(each).rpartition(".")[0] for each in found}
+    frozen = [  # with those that the same modules have
+        tensor_id
+        for tensor_id, required in graph.requires_grad.items()
+        if not required and analysis.leaf_name(tensor_id).rpartition(".")[0] in owners
+    ]
+    names = list(map(analysis.leaf_name, frozen))
+    first = min(found.values())
+    changed = [e for e in analysis.log.of(RequiresGradChanged) if e.tensor_id in found]
+    recorded = _line(evidence, changed[-1]) if changed else None
+    lines_off = [recorded] if recorded is not None else lines_of_requires_grad_off(evidence)
+    culprit = lines_off[-1] if lines_off else None
+    used = analysis.op_at(graph.op_seqs[first])
+    stepped = [event for event in graph.steps if set(event.tensor_ids) & found.keys()]
+    lines = [
+        f"{module_in_code(analysis, name)}.requires_grad_(True)" for name in names[:_MOST_NAMED]
+    ]
+    more = len(names) - len(lines)
+    if more:
+        lines.append(f"# and {plural(more, 'other')} of these modules")
+    one = len(found) == 1
+    return Draft(
+        title=f"{join_names(list(map(analysis.leaf_name, found)))} "
+        f"{'is' if one else 'are'} frozen and zero: what {'it is' if one else 'they are'} "
+        "multiplied with has no effect",
+        culprit=culprit or used,
+        victim=used,
+        explanation=[
+            "The loss is computed with a product of a parameter whose entries are all zero:",
+            used,
+            "It requires no gradient in any backward, so it stays zero, and the parameters before "
+            "the product learn nothing through it.",
+            "requires_grad is set to False here:"
+            if len(lines_off) == 1
+            else "One of these lines sets its requires_grad to False:"
+            if lines_off
+            else "",
+            *lines_off,
+            f"{stepped[0].optimizer_name} has it, and skips what has no gradient."
+            if stepped
+            else "",
+            "Parameters that are made before that line and are to be trained, as those of an "
+            "adapter, are frozen with the others.",
+        ],
+        fix="\n".join(lines)
+        + (f"  # after {short_location(culprit)}" if culprit is not None else ""),
+        confidence="hint",
+        evidence=(used, *stepped[:1]),
         parameters=frozen,
     )
 

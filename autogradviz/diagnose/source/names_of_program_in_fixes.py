@@ -50,6 +50,7 @@ class NamesOfProgram:
             fix = fix.replace(_CLIP, clips.pop()) if len(clips) == 1 else fix
         if (found := _CHECKPOINT.search(fix)) is not None:
             calls = _checkpointed(places)
+            calls = calls or _checkpointed(region.location for region in self._analysis.regions)
             if len(calls) == 1:
                 fix = fix[: found.start()] + calls.pop() + fix[found.end() :]
         if _SCALER.search(fix) is not None:

@@ -247,6 +247,82 @@ def with_value_changed(location: SourceLocation | None, change: str) -> str | No
     return None
 
 
+def in_floating_point(location: SourceLocation | None) -> str | None:
+    """Return a line's statement whose tensor that is to require a gradient is floating point.
+
+    None if no call or assignment of the statement asks for a gradient.
+    """
+    for statement in simple_statements(location):
+        before = ast.unparse(statement)
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
+            name = ast.unparse(target.value)
+            return f"{name} = {name}.float().requires_grad_()"
+        for call in [node for node in ast.walk(statement) if isinstance(node, ast.Call)]:
+            called = last_name(call.func)
+            if called == "requires_grad_" and isinstance(call.func, ast.Attribute):
+                name = ast.unparse(call.func.value)
+                _replace(statement, [call.func.value], "{}.float()")
+                is_alone = isinstance(statement, ast.Expr) and statement.value is call
+                return f"{name} = {ast.unparse(statement)}" if is_alone else ast.unparse(statement)
+            if called == "Parameter" and call.args:
+                _replace(statement, call.args[:1], "{}.float()")
+            elif any(word.arg == "requires_grad" for word in call.keywords):
+                kept = [word for word in call.keywords if word.arg != "dtype"]
+                dtype = ast.parse("torch.float32", mode="eval").body
+                call.keywords = [ast.keyword("dtype", dtype), *kept]
+        if ast.unparse(statement) != before:
+            return ast.unparse(statement)
+    return None
+
+
+def with_indices_of_integers(location: SourceLocation | None, module: str = "") -> str | None:
+    """Return a line's statement whose index, or argument of a module, is of integers.
+
+    Args:
+        location: the line.
+        module: the name of the module that is called, as "emb"; "" for an index in brackets.
+
+    Returns:
+        None unless there is one such index, or one call with one argument.
+    """
+    for statement in simple_statements(location):
+        nodes = list(ast.walk(statement))
+        names = (ast.Name, ast.Attribute, ast.Call)
+        found = (
+            [call.args[0] for call in _named_calls(statement, (module,)) if len(call.args) == 1]
+            if module
+            else [n.slice for n in nodes if isinstance(n, ast.Subscript)]
+        )
+        found = [each for each in found if isinstance(each, names)]
+        if len(found) == 1:
+            _replace(statement, found, "{}.long()")
+            return ast.unparse(statement)
+    return None
+
+
+def with_gradient_required(location: SourceLocation | None) -> str | None:
+    """Return a line's statement that sets ``requires_grad`` to True instead of False."""
+    for statement in _statements_inside(location):
+        before = ast.unparse(statement)
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
+            if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
+                statement.value = ast.Constant(value=True)
+        for call in _named_calls(statement, ("requires_grad_",)):
+            call.args, call.keywords = [ast.Constant(value=True)], []
+        if ast.unparse(statement) != before:
+            return ast.unparse(statement)
+    return None
+
+
+def _statements_inside(location: SourceLocation | None) -> Iterator[ast.stmt]:
+    """Yield the statements at a line, and those on the same line inside of a loop."""
+    for statement in statements_of(location):
+        body = getattr(statement, "body", None)
+        yield from [statement] if body is None else body
+
+
 def with_number_changed(location: SourceLocation | None, old: float, new: int) -> str | None:
     """Return a line's statement with another number in the place of one that it has once."""
     for statement in simple_statements(location):

@@ -78,6 +78,8 @@ _SEVERAL_THREADS: Final = (
 _EXHAUSTED: Final = (
     "the memory of a device was exhausted: norms of its losses and gradients are missing"
 )
+_OF_MATRIX: Final = 2  # dimensions
+_FIRST: Final = 64  # entries of a frozen parameter, which are read before the others
 MAX_LOSSES: Final = 100
 """Losses that are read at the end of a long recording."""
 
@@ -359,18 +361,37 @@ class GradientTable:
             for tensor_id in sorted(self._zeros):
                 self._read_parameter(tensor_id)
 
+    def read_frozen_zeros(self) -> None:
+        """Record the norms of the frozen parameters of zeros; the recording ends."""
+        with DisableTorchFunction(), below_autograd():
+            for tensor_id in sorted(self._leaves.live_ids):
+                leaf = self._leaves.get(tensor_id)
+                if (
+                    isinstance(leaf, torch.nn.Parameter)
+                    and leaf.ndim >= _OF_MATRIX
+                    and not leaf.requires_grad
+                    and leaf.is_cpu
+                    and readable(leaf)
+                    and not leaf.reshape(-1)[:_FIRST].any()  # else it is not read as a whole
+                ):
+                    self._read_parameter(tensor_id, frozen=True)
+
     def read_parameters(self) -> None:
         """Record the norms of the leaves, by which the replicas of several ranks are compared."""
         with DisableTorchFunction(), below_autograd():
             for tensor_id in sorted(self._leaves.live_ids):
                 self._read_parameter(tensor_id)
 
-    def _read_parameter(self, tensor_id: int) -> None:
+    def _read_parameter(self, tensor_id: int, *, frozen: bool = False) -> None:
         """Record the norm of a leaf once, unless too many bytes were read."""
         leaf = self._leaves.get(tensor_id)
         if leaf is None or tensor_id in self._values_read:
             return
-        if not leaf.requires_grad or not readable(leaf) or not (leaf.is_cpu or self.reads_devices):
+        if (
+            leaf.requires_grad == frozen
+            or not readable(leaf)
+            or not (leaf.is_cpu or self.reads_devices)
+        ):
             return
         self._bytes_read += leaf.nbytes if leaf.is_cpu else 0
         if self._bytes_read <= MAX_BYTES:
