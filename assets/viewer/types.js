@@ -98,9 +98,10 @@
  * Modules to checkpoint so that saved tensors hold less at the peak, and what that costs.
  *
  * @typedef {object} SceneBudgetPlan
+ * @property {number} step index into steps; all numbers are of it
  * @property {number} peak_nbytes predicted
  * @property {number} recomputed_nbytes of saved tensors that backward computes again
- * @property {number} added_ns predicted time of the recomputations in a step
+ * @property {number} added_ns predicted time of the recomputations
  * @property {string[]} modules
  * @property {number} of number of modules of their kind
  * @property {string} filename of the line that calls them
@@ -237,6 +238,7 @@
  * @property {number} number from 0; the first one is larger if older steps were dropped
  * @property {number} start_ns
  * @property {number} end_ns
+ * @property {number} end_seq of the first event after it, -1 in the last one
  * @property {number | null} loss None if not recorded, or not finite
  */
 

@@ -112,9 +112,10 @@ class SceneCheckGroup:
 class SceneBudgetPlan:
     """Modules to checkpoint so that saved tensors hold less at the peak, and what that costs."""
 
+    step: int  # index into steps; all numbers are of it
     peak_nbytes: int  # predicted
     recomputed_nbytes: int  # of saved tensors that backward computes again
-    added_ns: int  # predicted time of the recomputations in a step
+    added_ns: int  # predicted time of the recomputations
     modules: tuple[str, ...]
     of: int  # number of modules of their kind
     filename: str  # of the line that calls them
@@ -266,6 +267,7 @@ class SceneStep:
     number: int  # from 0; the first one is larger if older steps were dropped
     start_ns: int
     end_ns: int
+    end_seq: int  # of the first event after it, -1 in the last one
     loss: float | None = None  # None if not recorded, or not finite
 
 

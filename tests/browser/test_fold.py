@@ -291,6 +291,40 @@ def test_the_budget_shows_plan_line_and_cost(open_page, axe, picture):
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
 
 
+def test_the_budget_is_that_of_the_step_on_display(open_page, picture):
+    scene = recordings.growing_steps()
+    page = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold").page
+    for step, fold in enumerate(scene.folds):
+        page.select_option(".agv-step-menu select", str(step))
+        plans = [plan for plan in scene.budget_plans if plan.step == step]
+        assert plans
+        budget = page.locator("section:has(> .agv-budget-range)")
+        peak = format_bytes(fold.peak_nbytes)
+        assert f"of step {step}" in budget.text_content()
+        assert f"{peak} as it is; {len(plans)} plan" in budget.text_content()
+        assert page.get_attribute(".agv-budget-range", "max") == str(len(plans))
+        assert page.input_value(".agv-budget-range") == "0"
+        for at, plan in enumerate(plans, 1):
+            page.locator(".agv-budget-range").fill(str(at))
+            title = page.text_content(".agv-fold-answer-title").replace("\xa0", " ")
+            predicted = format_bytes(plan.peak_nbytes)
+            assert title.startswith(f"{predicted} predicted at the peak, {peak} as it is")
+            kinds = page.locator(".agv-fold-kind b").all_text_contents()
+            assert sum(map(bytes_of, kinds)) == pytest.approx(plan.peak_nbytes, rel=0.05)
+            assert f"more in step {step}" in budget.text_content()
+    page.screenshot(path=picture("fold-budget-of-step"))
+
+
+def test_the_memory_view_predicts_for_the_step_on_display(open_page):
+    scene = recordings.growing_steps()
+    page = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="memory").page
+    page.locator(".agv-memory .agv-choice button", has_text="checkpoint").first.click()
+    for step, fold in enumerate(scene.folds):
+        page.select_option(".agv-step-menu select", str(step))
+        text = page.text_content(".agv-sentence").replace("\xa0", " ")
+        assert f": {format_bytes(fold.peak_nbytes)} → " in text
+
+
 TEXTS = """() => {
   window.texts = [];
   const { fillText } = CanvasRenderingContext2D.prototype;

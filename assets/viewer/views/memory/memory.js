@@ -54,7 +54,7 @@ export class Memory {
     this.open = new Set();
     /** @type {WeakMap<HeldRow, HTMLElement>} */
     this.elements = new WeakMap();
-    this.before = predictMemory(store.scene, new Map());
+    this.before = this.#predict([]);
     this.inRegion = new Set(store.scene.regions.map(({ module }) => module));
     const calls = [...store.scene.module_calls];
     const fixed = new Set(calls.map((each) => each.fixed && each.module));
@@ -108,6 +108,7 @@ export class Memory {
 
   #build() {
     this.summary = summaryOf(this.store.scene, this.store.step);
+    this.before = this.#predict([]);
     this.rows = heldRows(this.store);
     this.open.clear();
     // The largest modules are opened while the table is short.
@@ -295,7 +296,7 @@ export class Memory {
     for (const { kind, modules } of choices) {
       for (const module of modules) if (this.free.has(module)) kinds.set(module, kind);
     }
-    return predictMemory(this.store.scene, kinds);
+    return predictMemory(this.store.scene, kinds, this.store.step);
   }
 
   /**
@@ -304,9 +305,15 @@ export class Memory {
    *   first one of the process, the time of a module may be that of what was loaded in it
    */
   #timeAdded({ recomputeNs, recomputeRangeNs: [least, most], steps }) {
-    const { end_ns, idle_ns } = this.store.scene.summary;
-    const idle = idle_ns.reduce((sum, time, at) => sum + (at % 2 ? time : -time), 0);
-    const whole = Math.max(1, (end_ns - idle) / Math.max(1, this.store.scene.steps.length));
+    const { scene, step } = this.store;
+    const { end_ns, idle_ns } = scene.summary;
+    const [from, to] = scene.steps[step]
+      ? [scene.steps[step].start_ns, scene.steps[step].end_ns]
+      : [0, end_ns];
+    const inside = (/** @type {number} */ time) => Math.min(to, Math.max(from, time));
+    const idle = idle_ns.reduce((sum, time, at) => sum + (at % 2 ? 1 : -1) * inside(time), 0);
+    const count = step < 0 ? scene.steps.length : 1;
+    const whole = Math.max(1, (to - from - idle) / Math.max(1, count));
     const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
     const [low, high] = [percent(least), percent(most)];
     if (steps < FEW_STEPS && low > 100) return "unknown";
@@ -365,12 +372,13 @@ export class Memory {
       if (freed > (best?.freed ?? 0)) best = { freed, name, prediction };
     }
     // Of modules that free about as much, that of the plans, which compute less again.
-    const plan = this.store.step < 0 ? this.store.scene.budget_plans.at(-1) : undefined;
-    const freed = plan ? this.before.peak - plan.peak_nbytes : 0;
-    if (plan?.modules.length === 1 && freed && (best?.freed ?? 0) - freed < ALIKE * peak) {
+    const { step, scene } = this.store;
+    const plan = scene.budget_plans.findLast((each) => step < 0 || each.step === step);
+    if (plan?.modules.length === 1) {
       const [name] = plan.modules;
       const prediction = this.#predict([{ kind: KINDS[0], modules: plan.modules }]);
-      best = { freed, name, prediction };
+      const freed = this.before.peak - prediction.peak;
+      if (freed && (best?.freed ?? 0) - freed < ALIKE * peak) best = { freed, name, prediction };
     }
     if (!this.before.curve.length) return "a prediction needs record(model) with its ops";
     const { recomputed_nbytes: again } = summary;
