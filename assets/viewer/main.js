@@ -197,15 +197,14 @@ function mountScene(root, scene, model, open, node) {
   };
   const [first] = scene.findings;
   const victim = first?.nodes[0];
-  const isCut = [...scene.detaches].some(
-    ({ filename, lineno }) => filename === first?.culprit_file && lineno === first.culprit_line,
-  );
+  // Of a step that ran, the line at fault says most, unless it is at fault for memory or time.
+  const isSilent =
+    first && !scene.summary.error_type && !["cost", "keep"].includes(first.mechanism);
   const hostSelects = Object.keys(model.get("selected") ?? {}).length > 0;
   if (node >= 0) store.reveal({ kind: "node", index: node });
   else if (scene.summary.compared_with) store.set("view", "compare");
+  else if (isSilent && !hostSelects) store.set("view", "findings");
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
-  // The graph is the picture of a gradient that ends at a line.
-  else if (isCut && !hostSelects) store.set("view", "graph");
   // A narrow one has no room for words.
   if (first && store.view === "graph" && !hostSelects && node < 0 && root.clientWidth <= 760) {
     store.set("view", "findings");

@@ -282,6 +282,7 @@
  * @property {string} victim_text
  * @property {number[]} nodes indices into nodes
  * @property {number} region index into regions, -1 without one
+ * @property {string} mechanism
  */
 
 /**

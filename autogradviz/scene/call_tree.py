@@ -136,10 +136,10 @@ class CallTree:
 def build_call_times(analysis: Analysis, tree: CallTree) -> tuple[SceneCallTime, ...]:
     """Return the self times of ops and of nodes, by the frame that ran them and by step."""
     sums: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
-    for frame, origin, phase, time_ns, duration_ns in _times(analysis, tree):
+    for frame, origin, phase, time_ns, duration_ns, count in _times(analysis, tree):
         if duration_ns > 0:
             row = sums[frame, origin, phase, analysis.steps.at_ns(time_ns)]
-            row[0] += 1
+            row[0] += count
             row[1] += duration_ns
     return tuple(
         SceneCallTime(call=frame, origin=origin, phase=phase, step=step, count=count, ns=total)
@@ -147,38 +147,41 @@ def build_call_times(analysis: Analysis, tree: CallTree) -> tuple[SceneCallTime,
     )
 
 
-def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, int, int]]:
-    """Yield frame, origin, phase, start and duration of each op, node run and recomputation."""
+def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, int, int, int]]:
+    """Yield frame, origin, phase, start, duration and count of ops, node runs and recomputations.
+
+    The recomputations that a line began in a step are one row.
+    """
     phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward":
             frame = tree.of(op.stack_id)
-            yield frame, frame, phase_of(op), op.time_ns, op.duration_ns
+            yield frame, frame, phase_of(op), op.time_ns, op.duration_ns, 1
     for run in region_times(analysis):
         frame = tree.of(run.stack_id)
-        yield frame, frame, "forward", run.start_ns, run.own_ns
+        yield frame, frame, "forward", run.start_ns, run.own_ns, 1
     caller_at = _callers(analysis, tree)
     # Of recomputations, what their ops do not cover: by caller of region and backward, and step.
-    outside: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
+    outside: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     for span, self_ns in self_times(analysis):
         caller = caller_at(span.start_ns)
         if span.kind == "recompute":
             region = tree.of_region(span.ref)
             row = outside[region, caller, analysis.steps.at_ns(span.start_ns)]
-            row[0], row[1] = span.start_ns, row[1] + self_ns
+            row[:] = span.start_ns, row[1] + self_ns, row[2] + 1
             continue
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         origin = NO_FRAME if node is None else tree.of_node(node)
-        yield caller, origin, "backward", span.start_ns, self_ns
+        yield caller, origin, "backward", span.start_ns, self_ns, 1
     for checkpointed in analysis.regions:
         for op in (op for run in checkpointed.recomputations for op in run.ops):
             caller = caller_at(op.time_ns)
             origin = tree.of_recomputed(op.stack_id, caller, checkpointed.region_id)
-            yield tree.of(op.stack_id), origin, "recompute", op.time_ns, op.duration_ns
+            yield tree.of(op.stack_id), origin, "recompute", op.time_ns, op.duration_ns, 1
             key = tree.of_region(checkpointed.region_id), caller, analysis.steps.at_ns(op.time_ns)
             outside[key][1] -= op.duration_ns
-    for (origin, caller, _), (start_ns, rest_ns) in outside.items():
-        yield caller, origin, "recompute", start_ns, rest_ns
+    for (origin, caller, _), (start_ns, rest_ns, count) in outside.items():
+        yield caller, origin, "recompute", start_ns, rest_ns, count
 
 
 def _callers(analysis: Analysis, tree: CallTree) -> Callable[[int], int]:

@@ -311,6 +311,7 @@ class SceneFinding:
     victim_text: str
     nodes: tuple[int, ...]  # indices into nodes
     region: int  # index into regions, -1 without one
+    mechanism: str = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

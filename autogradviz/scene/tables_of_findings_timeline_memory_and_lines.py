@@ -65,6 +65,7 @@ def build_findings(
                 victim_text=victim_text,
                 nodes=tuple(folded.index_of[n] for n in finding.nodes if n in folded.index_of),
                 region=-1 if finding.region_id is None else region_index.get(finding.region_id, -1),
+                mechanism=finding.mechanism,
             )
         )
     return tuple(rows)

@@ -33,7 +33,7 @@ def bytes_of(text):
 
 
 def test_a_healthy_step_opens_on_the_fold_and_a_failing_one_on_its_finding(open_page):
-    stage = Stage(open_page(), recordings.plain(), view="")
+    stage = Stage(open_page(), replace(recordings.plain(), findings=()), view="")
     assert stage.page.is_visible(".agv-fold-canvas")
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "fold"
     [fold] = stage.scene.folds
@@ -57,8 +57,35 @@ def test_the_fold_begins_with_the_first_finding_which_opens_it(open_page):
     assert first.title in stage.page.text_content(".agv-finding")
 
 
-def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
-    """The graph is the picture of the finding, which comes before all that is fine."""
+@pytest.mark.parametrize("size", [(1280, 800), (420, 800)])
+@pytest.mark.parametrize("mechanism", ["cut", "value", "mix", "change"])
+def test_a_step_that_ran_with_a_wrong_gradient_opens_on_its_line(open_page, size, mechanism):
+    """The title, the line and the change are in sight before anything is pressed."""
+    scene = recordings.audited()
+    cut = {(each.filename, each.lineno) for each in scene.detaches}
+    [first] = [f for f in scene.findings if (f.culprit_file, f.culprit_line) in cut]
+    scene = replace(scene, findings=(replace(first, mechanism=mechanism),))
+    width, height = size
+    page = Stage(open_page(viewport={"width": width, "height": height}), scene, view="").page
+    assert page.get_attribute(".agv-rail [aria-current]", "data-view") == "findings"
+    card = page.locator(".agv-finding")
+    assert card.locator("h3").text_content() == first.title
+    bottom = page.locator(".agv-scrubber").bounding_box()["y"]
+    for part in ("h3", ".agv-culprit code", ":is(.agv-fix, .agv-fix-text)"):
+        box = card.locator(part).first.bounding_box()
+        assert box["y"] + box["height"] <= bottom, part
+    assert first.culprit_text.strip() == card.locator(".agv-culprit code").text_content().strip()
+
+
+@pytest.mark.parametrize("mechanism", ["cost", "keep"])
+def test_a_finding_about_memory_or_time_opens_on_the_fold(open_page, mechanism):
+    scene = recordings.running_sum()
+    first = replace(scene.findings[0], mechanism=mechanism, nodes=())
+    page = Stage(open_page(), replace(scene, findings=(first,)), view="").page
+    assert page.get_attribute(".agv-rail [aria-current]", "data-view") == "fold"
+
+
+def test_the_graph_shows_the_line_at_which_a_gradient_ends(open_page):
     scene = recordings.audited()
     cut = {(each.filename, each.lineno) for each in scene.detaches}
     [first] = [f for f in scene.findings if (f.culprit_file, f.culprit_line) in cut]
@@ -70,17 +97,20 @@ def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
         " { texts.push([text, ...rest]); fillText.call(this, text, ...rest); }; }"
     )
     stage = Stage(page, scene, view="")
-    assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "graph"
-    cards = stage.page.locator(".agv-details-recording > *")
+    stage.show("graph")
+    page.wait_for_selector(".agv-pane-graph .agv-canvas[data-camera]")
+    page.evaluate("texts.length = 0")
+    stage.resize({"width": 1181, "height": 720})
+    cards = page.locator(".agv-details-recording > *")
     assert first.title in cards.nth(1).text_content()
-    texts = stage.page.evaluate("texts")
+    texts = page.evaluate("texts")
     assert f"detach, line {first.culprit_line}" in {text for text, *_ in texts}
     # One box at the end of all lines, on the left of all boxes.
     [at] = {(x, y) for text, x, y, *_ in texts if text == "no gradient"}
-    boxes = stage.page.evaluate("document.querySelector('.agv-canvas').drawn")
+    boxes = page.evaluate("document.querySelector('.agv-pane-graph .agv-canvas').drawn")
     assert at[0] < -120
     assert min(box["x"] for box in boxes) >= 0
-    assert "selected" not in stage.page.locator(".agv-legend-line").inner_text()
+    assert "selected" not in page.locator(".agv-legend-line").inner_text()
 
 
 @pytest.mark.one_in(3, reason="searches each picture for all rules", in_ci=1)

@@ -44,7 +44,7 @@ class Stage:
     """One mounted viewer."""
 
     def __init__(self, page, scene: Scene, *, view="graph"):
-        """Mount a scene. A healthy one opens on the fold; then the graph is shown by default."""
+        """Mount a scene. The graph is shown by default instead of the fold and the findings."""
         self.page = page
         self.scene = scene
         page.set_content("<!doctype html><body style='margin:8px'></body>")
@@ -52,7 +52,8 @@ class Stage:
         page.add_script_tag(content=read_global_script())
         page.evaluate(MOUNT, base64.b64encode(pack(scene)).decode())
         page.wait_for_selector(".agv-shell")
-        if scene.ribbons and page.locator(".agv-pane-fold:not([hidden])").count() and view:
+        first = page.locator(":is(.agv-pane-fold, .agv-pane-findings):not([hidden])")
+        if scene.ribbons and first.count() and view:
             self.show(view)
         if scene.nodes and page.locator(".agv-pane-graph:not([hidden])").count():
             page.wait_for_selector(".agv-canvas[data-camera]")

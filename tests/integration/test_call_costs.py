@@ -159,6 +159,15 @@ def test_recomputation_is_a_cost_of_the_line_that_called_checkpoint():
     assert lines.get(marked("BACKWARD"), 0) == 0
 
 
+def test_each_recomputation_of_a_line_is_counted():
+    trace = train(2, checkpointed=True)
+    scene = trace._scene
+    own = {at for at, frame in enumerate(scene.call_frames) if frame.lineno == marked("CHECKPOINT")}
+    rows = [row for row in scene.call_times if row.phase == "recompute" and row.origin in own]
+    recomputations = sum(len(region.recomputations) for region in trace.analysis.regions)
+    assert sum(row.count for row in rows) == recomputations > len(rows) > 1
+
+
 def test_callers_of_a_compiled_region_have_its_bytes():
     scene = recordings.compiled()
     counted = [each for each in scene.counted_storages if each.lineno]
