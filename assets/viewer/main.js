@@ -186,7 +186,11 @@ function mountScene(root, scene, model, open, node) {
   // A report has nothing else on its page.
   const keyed = model.get("_link") ? document.documentElement : root;
   listen(keyed, "keydown", press);
-  const showView = () => (root.dataset.view = store.view);
+  const showView = () => {
+    root.dataset.view = store.view;
+    // Views with a time axis of their own have no second one.
+    root.classList.toggle("agv-low", /timeline|memory/.test(store.view));
+  };
   store.subscribe(["view"], showView);
   const disconnect = connectHost(store, model);
   showView();

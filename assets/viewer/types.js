@@ -642,6 +642,18 @@
  */
 
 /**
+ * All memory after one event, by kind; the sum of the kinds is all of it.
+ *
+ * @typedef {object} SceneLivePoint
+ * @property {number} time_ns
+ * @property {number} parameters with buffers
+ * @property {number} optimizer_state
+ * @property {number} gradients
+ * @property {number} saved saved tensors, and those that recomputations save
+ * @property {number} other
+ */
+
+/**
  * One point of the saved-memory curve.
  *
  * @typedef {object} SceneMemory
@@ -796,6 +808,7 @@
  * @property {SceneMemory[]} memory
  * @property {SceneMemory[]} memory_without_checkpoints
  * @property {SceneLiveMemory[]} live_memory
+ * @property {SceneLivePoint[]} live_points
  * @property {SceneLine[]} lines
  * @property {SceneStep[]} steps
  * @property {SceneCallFrame[]} call_frames

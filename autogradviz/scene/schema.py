@@ -678,6 +678,18 @@ class SceneLiveMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneLivePoint:
+    """All memory after one event, by kind; the sum of the kinds is all of it."""
+
+    time_ns: int
+    parameters: int  # with buffers
+    optimizer_state: int
+    gradients: int
+    saved: int  # saved tensors, and those that recomputations save
+    other: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneMemory:
     """One point of the saved-memory curve."""
 
@@ -838,6 +850,7 @@ class Scene:
     memory: tuple[SceneMemory, ...] = ()
     memory_without_checkpoints: tuple[SceneMemory, ...] = ()
     live_memory: tuple[SceneLiveMemory, ...] = ()
+    live_points: tuple[SceneLivePoint, ...] = ()
     lines: tuple[SceneLine, ...] = ()
     steps: tuple[SceneStep, ...] = ()
     call_frames: tuple[SceneCallFrame, ...] = ()

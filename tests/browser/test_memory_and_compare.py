@@ -112,6 +112,39 @@ def test_all_memory_at_its_peak_is_that_of_the_recording(open_page):
     assert recordings.plain().live_memory == ()
 
 
+def test_layers_of_all_memory_add_up_to_it_in_each_step(open_page, picture):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    with autogradviz.record(model, memory=True) as trace:
+        for size in (32, 64, 128):
+            model(torch.ones(size, 64)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    scene, memory = trace._viewer_scene, trace.memory_by_kind()
+
+    def kinds(point):
+        named = [point.parameters, point.optimizer_state, point.gradients, point.saved]
+        return [*named, point.other]
+
+    totals = {sum(kinds(point)) for point in scene.live_points}
+    assert totals == {row.total for row in memory.rows}
+    assert {point.saved for point in scene.live_points} == {
+        row.nbytes.get("saved", 0) for row in memory.rows
+    }
+    page = Stage(open_page(), scene, view="memory").page
+    page.get_by_role("button", name="all memory").click()
+    for at, step in enumerate(scene.steps):
+        page.select_option(".agv-step-menu select", str(at))
+        points = [p for p in scene.live_points if step.start_ns < p.time_ns <= step.end_ns]
+        highest = max(points, key=lambda point: sum(kinds(point)))
+        words = page.text_content(".agv-memory .agv-difference-more")
+        peak = format_bytes(sum(kinds(highest)))
+        assert words.startswith(f"All memory at the peak of step {at}, {peak}: ")
+        assert f"saved tensors {format_bytes(highest.saved)}" in words or not highest.saved
+        assert f"optimizer state {format_bytes(highest.optimizer_state)}" in words or at == 0
+    page.screenshot(path=picture("memory-all"))
+
+
 def test_rows_select_what_they_stand_for(open_page, traces):
     stage = Stage(open_page(), traces[1]._scene)
     stage.show("memory")

@@ -9,12 +9,13 @@ import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
 import { largestKinds } from "../../scene/saved_kind_colors.js";
 import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
+import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
 import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { panel, table } from "../panels_and_tables.js";
 import { heldRows } from "./rows_held_at_peak.js";
-import { StackedMemory } from "./stacked_memory.js";
+import { ALL, ORDER, StackedMemory, kindOfAll, livePeak } from "./stacked_memory.js";
 
 /** @typedef {import("../../scene/predict_memory.js").Prediction} Prediction */
 /** @typedef {import("./rows_held_at_peak.js").HeldRow} HeldRow */
@@ -29,16 +30,6 @@ const MAX_ROWS = 40;
 const ALIKE = 0.02;
 /** Share of the peak from which something is worth a sentence. */
 const MUCH = 0.05;
-
-/** @type {Record<string, string>} words for kinds of all memory */
-const LIVE = {
-  saved: "saved tensors",
-  recomputed: "recomputed tensors",
-  forward: "other results of the forward",
-  backward: "other results of backward",
-  optimizer: "other results of the optimizer",
-  other: "older or of no operator",
-};
 
 export class Memory {
   /**
@@ -68,6 +59,9 @@ export class Memory {
     const head = ["held at the peak by", "bytes", "", "checkpointing it", "try"];
     const group = (/** @type {string} */ name) =>
       this.chart.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
+    const groupings = ["kind", "module", "line"];
+    if (store.scene.live_points.length) groupings.push(ALL);
+    this.live = h("p", "agv-difference-more");
     const tableElement = (this.table = table(head, 1, 1, this.body, {
       name: 0,
       columns: "60px minmax(0, 1fr) 116px auto",
@@ -77,12 +71,9 @@ export class Memory {
       "agv-memory",
       panel(
         "wide",
-        [
-          this.sentence,
-          h("span", "agv-end", choice(["kind", "module", "line"], this.chart.grouping, group)),
-        ],
+        [this.sentence, h("span", "agv-end", choice(groupings, this.chart.grouping, group))],
         this.code,
-        liveMemory(store.scene),
+        this.live,
         this.chart.element,
       ),
       h("section", "agv-panel agv-panel-table", tableElement),
@@ -110,6 +101,8 @@ export class Memory {
     this.summary = summaryOf(this.store.scene, this.store.step);
     this.before = this.#predict([]);
     this.rows = heldRows(this.store);
+    this.live.textContent = liveMemory(this.store);
+    this.live.hidden = !this.live.textContent;
     this.open.clear();
     // The largest modules are opened while the table is short.
     let shown = this.rows.length;
@@ -306,14 +299,10 @@ export class Memory {
    */
   #timeAdded({ recomputeNs, recomputeRangeNs: [least, most], steps }) {
     const { scene, step } = this.store;
-    const { end_ns, idle_ns } = scene.summary;
-    const [from, to] = scene.steps[step]
-      ? [scene.steps[step].start_ns, scene.steps[step].end_ns]
-      : [0, end_ns];
-    const inside = (/** @type {number} */ time) => Math.min(to, Math.max(from, time));
-    const idle = idle_ns.reduce((sum, time, at) => sum + (at % 2 ? 1 : -1) * inside(time), 0);
-    const count = step < 0 ? scene.steps.length : 1;
-    const whole = Math.max(1, (to - from - idle) / Math.max(1, count));
+    const range = scene.steps[step] ?? { start_ns: 0, end_ns: scene.summary.end_ns };
+    const { start_ns, end_ns } = range;
+    const active = end_ns - start_ns - overlapOf(idleTimes(scene), start_ns, end_ns);
+    const whole = Math.max(1, active / Math.max(1, step < 0 ? scene.steps.length : 1));
     const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
     const [low, high] = [percent(least), percent(most)];
     if (steps < FEW_STEPS && low > 100) return "unknown";
@@ -434,19 +423,23 @@ export class Memory {
 /**
  * Return a sentence on all memory at its peak, of which saved tensors are a part.
  *
- * @param {import("../../types.js").Scene} scene
- * @returns {HTMLElement} hidden without a recording of all memory
+ * @param {import("../../shared_view_state.js").Store} store
+ * @returns {string} "" without a recording of all memory
  */
-function liveMemory({ live_memory: rows }) {
-  const known = [...rows].filter(({ nbytes }) => nbytes >= 0).sort((a, b) => b.nbytes - a.nbytes);
-  const total = known.reduce((sum, { nbytes }) => sum + nbytes, 0);
-  const words = known.map(({ kind, nbytes }) => `${LIVE[kind] ?? kind} ${formatBytes(nbytes)}`);
-  const unknown = [...rows].filter(({ nbytes }) => nbytes < 0).map(({ kind }) => kind);
-  const rest = unknown.length ? ` Unaccounted: not known, ${unknown[0]} has no counter.` : "";
-  const text = `All memory at its peak, ${formatBytes(total)}: ${words.join(", ")}.${rest}`;
-  const element = h("p", "agv-difference-more", text);
-  element.hidden = !rows.length;
-  return element;
+function liveMemory({ scene, step }) {
+  const { live_memory, live_points: points, steps } = scene;
+  if (!points.length) return "";
+  const chosen = steps[step];
+  const { at, nbytes } = livePeak(scene, chosen?.start_ns ?? 0, chosen?.end_ns ?? Infinity);
+  const point = points[at];
+  const words = [...ORDER]
+    .filter((kind) => point[kind] > 0)
+    .sort((a, b) => point[b] - point[a])
+    .map((kind) => `${kindOfAll(kind)} ${formatBytes(point[kind])}`);
+  const unknown = live_memory.find((each) => each.nbytes < 0)?.kind;
+  const rest = unknown ? ` Unaccounted: not known, ${unknown} has no counter.` : "";
+  const where = chosen ? `the peak of step ${chosen.number}` : "its peak";
+  return `All memory at ${where}, ${formatBytes(nbytes)}: ${words.join(", ")}.${rest}`;
 }
 
 /**
