@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -143,6 +144,34 @@ def test_layers_of_all_memory_add_up_to_it_in_each_step(open_page, picture):
         assert f"saved tensors {format_bytes(highest.saved)}" in words or not highest.saved
         assert f"optimizer state {format_bytes(highest.optimizer_state)}" in words or at == 0
     page.screenshot(path=picture("memory-all"))
+
+
+def test_only_the_step_that_stopped_is_said_to_have_stopped(open_page):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
+    with (
+        contextlib.suppress(RuntimeError),
+        autogradviz.record(model) as trace,
+    ):
+        optimizer = torch.optim.SGD(model.parameters())
+        for step in range(3):
+            scores = torch.softmax(model(torch.rand(4, 8)), -1)
+            if step == 2:
+                scores.mul_(0.5)
+            scores.square().sum().backward()
+            optimizer.step()
+    scene = trace._viewer_scene
+    assert len(scene.steps) == 3
+    stage = Stage(open_page(), scene)
+    stage.show("memory")
+    page = stage.page
+    for at in range(3):
+        page.select_option(".agv-step-menu select", str(at))
+        assert ("step stopped" in page.text_content(".agv-memory .agv-sentence")) == (at == 2)
+    page.click(".agv-rail [data-view=timeline]")
+    for at in range(3):
+        page.select_option(".agv-step-menu select", str(at))
+        text = page.text_content(".agv-pane-timeline .agv-sentence")
+        assert ("Backward stopped" in text) == (at == 2)
 
 
 def test_rows_select_what_they_stand_for(open_page, traces):

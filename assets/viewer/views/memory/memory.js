@@ -216,7 +216,11 @@ export class Memory {
   #predictionCells(row, around) {
     const none = [h("td"), h("td")];
     // Of a step that failed, only its finding is to be changed.
-    if (!this.before.curve.length || row.kind !== "module" || isStopped(this.store.scene)) {
+    if (
+      !this.before.curve.length ||
+      row.kind !== "module" ||
+      isStopped(this.store.scene, this.store.step)
+    ) {
       return none;
     }
     const { modules, pattern, checkpoint, freed } = this.#best(row, around);
@@ -348,7 +352,7 @@ export class Memory {
    */
   #remedy(peak) {
     const { summary } = this;
-    if (isStopped(this.store.scene)) return "then the step stopped";
+    if (isStopped(this.store.scene, this.store.step)) return "then the step stopped";
     const held = summary.held_nbytes + summary.older_nbytes;
     if (held > MUCH * peak && summary.backwards && !summary.error_type) {
       return `${formatBytes(held)} are still held at the end, though backward has run`;
