@@ -133,7 +133,7 @@ class HeldSave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrediction:
-    """What one step would hold and compute again if some modules were checkpointed."""
+    """The memory and time of one step if some modules were checkpointed."""
 
     peak: int  # bytes
     recomputed: int  # bytes
@@ -428,7 +428,7 @@ class SavedMemoryModel:
         )
 
     def predict_steps(self, checkpoint: Sequence[str]) -> list[StepPrediction]:
-        """Return what each step would hold and compute again with some modules checkpointed."""
+        """Return the prediction for each step with some modules checkpointed."""
         replayed = self._replay(checkpoint, ())
         peaks = peaks_of_steps(_curve(replayed.intervals), self._analysis.steps)
         return [
@@ -441,7 +441,7 @@ class SavedMemoryModel:
         ]
 
     def _replay(self, checkpoint: Sequence[str], offload: Sequence[str]) -> _Replayed:
-        """Return what is held when, with some modules checkpointed and others offloaded."""
+        """Return the saves with some modules checkpointed and others offloaded."""
         kinds = {**dict.fromkeys(offload, "offload"), **dict.fromkeys(checkpoint, "checkpoint")}
         regions = {
             call_id: kinds[call.module]

@@ -146,7 +146,7 @@ def test_layers_of_all_memory_add_up_to_it_in_each_step(open_page, picture):
     page.screenshot(path=picture("memory-all"))
 
 
-def test_only_the_step_that_stopped_is_said_to_have_stopped(open_page):
+def test_only_the_last_step_has_stopped(open_page):
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
     with (
         contextlib.suppress(RuntimeError),

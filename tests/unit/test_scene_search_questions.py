@@ -129,7 +129,7 @@ def test_what_cannot_be_predicted_is_not_called_useless():
 def test_modules_of_a_plan_are_written_as_a_range():
     def plan(*modules):
         return SceneBudgetPlan(
-            peak_nbytes=1, recomputed_nbytes=1, added_ns=1, modules=modules, of=3,
+            step=0, peak_nbytes=1, recomputed_nbytes=1, added_ns=1, modules=modules, of=3,
             filename="", lineno=0, before="", after="",
         )  # fmt: skip
 
