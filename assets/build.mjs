@@ -10,26 +10,42 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, transform } from "esbuild";
-import { ABBREVIATIONS } from "./viewer/style/view_css_added_by_build.js";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? join(here, "../autogradviz/render/static"));
 mkdirSync(target, { recursive: true });
 
-/** @type {import("esbuild").Plugin} that makes style sheets of views and of the shell parts of the script */
-const viewStyles = {
+const shortNames = join(here, "viewer/short_names_added_by_build.js");
+
+const list = join(here, "viewer/style/view_css_added_by_build.js");
+
+/**
+ * Return a plugin that makes style sheets of views and of the shell parts of the script.
+ *
+ * @param {string[] | null} sheets minified, null for a script that only lists their paths
+ * @returns {import("esbuild").Plugin}
+ */
+const viewStyles = (sheets) => ({
   name: "view-styles",
-  setup: ({ onLoad }) =>
-    onLoad({ filter: /[\\/](views|shell)[\\/].*\.css$/ }, async ({ path }) => {
-      const text = readFileSync(path, "utf8");
-      const { code } = await transform(text, { loader: "css", minify: true, charset: "ascii" });
-      const letter = ABBREVIATIONS.find(([each]) => code.includes(each));
-      if (letter) throw new Error(`${path} contains the abbreviation ${letter}`);
-      const short = ABBREVIATIONS.reduce((text, [to, from]) => text.replaceAll(from, to), code);
-      const list = JSON.stringify(join(here, "viewer/style/view_css_added_by_build.js"));
-      const contents = `import { viewStyles } from ${list};\nviewStyles.push(${JSON.stringify(short.trim())});`;
-      return { contents, loader: "js" };
-    }),
+  setup({ onLoad }) {
+    onLoad({ filter: /[\\/](views|shell)[\\/].*\.css$/ }, ({ path }) => {
+      const push = `viewStyles.push(${JSON.stringify(path)});`;
+      const contents = `import { viewStyles } from ${JSON.stringify(list)};\n${push}`;
+      return { contents: sheets ? "" : contents, loader: "js" };
+    });
+    onLoad({ filter: /view_css_added_by_build\.js$/ }, () =>
+      sheets ? { contents: `export const viewStyles = ${JSON.stringify(sheets)};` } : undefined,
+    );
+  },
+});
+
+/**
+ * @param {string} path of a style sheet
+ * @returns {Promise<string>}
+ */
+const minified = async (path) => {
+  const text = readFileSync(path, "utf8");
+  return (await transform(text, { loader: "css", minify: true, charset: "ascii" })).code.trim();
 };
 
 /**
@@ -38,7 +54,7 @@ const viewStyles = {
  * @param {import("esbuild").BuildOptions} options
  */
 const bundle = async (name, entry, options) => {
-  const { outputFiles } = await build({
+  const settings = {
     entryPoints: { [name]: join(here, "viewer", entry) },
     outdir: target,
     write: false,
@@ -48,21 +64,27 @@ const bundle = async (name, entry, options) => {
     format: "iife",
     target: "es2022",
     legalComments: "none",
-    plugins: [viewStyles],
-    // Frequent names of own objects, which no payload, page or host reads.
-    mangleProps:
-      /^(scene|sceneIndex|subscribe|palette|store|element|scroller|tooltip|hovered|resizer|positionOf|timeAt|schedule|attrs|surface|placement|chosen|grouping|savedTensors|storageOf|boxHeight|storageEvents|legendWidth|atPeak|badgeTint|showLine|spacer|layers)$/,
-    // The viewer has 350 calls of these, whose names the build cannot shorten.
-    inject: [join(here, "viewer/math_names_added_by_build.js")],
+    // The viewer has 400 calls of these, whose names the build cannot shorten.
+    inject: [shortNames],
     define: {
       "Math.max": "agvMax",
       "Math.min": "agvMin",
       "Math.round": "agvRound",
       "Math.abs": "agvAbs",
+      "Math.floor": "agvFloor",
+      "Math.ceil": "agvCeil",
+      "Object.entries": "agvEntries",
+      "Object.assign": "agvAssign",
+      "Object.values": "agvValues",
     },
     ...options,
-  });
-  return outputFiles;
+  };
+  // Style sheets that follow each other are compressed better than with scripts between them.
+  const { outputFiles } = await build({ ...settings, minify: false, plugins: [viewStyles(null)] });
+  const script = outputFiles.find(({ path }) => path.endsWith(".js"))?.text ?? "";
+  const paths = [...script.matchAll(/viewStyles\d*\.push\((".*?")\);/g)];
+  const sheets = await Promise.all(paths.map(([, path]) => minified(JSON.parse(path))));
+  return (await build({ ...settings, plugins: [viewStyles(sheets)] })).outputFiles;
 };
 
 // The layout worker runs the source text of this function (viewer/layout/worker.js).

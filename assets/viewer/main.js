@@ -31,7 +31,7 @@ import "./shell/step_page_tabs.css";
 import "./shell/scrubber.css";
 import "./shell/details/details.css";
 import "./shell/details/why_trail.css";
-import { viewStyleText } from "./style/view_css_added_by_build.js";
+import { viewStyles } from "./style/view_css_added_by_build.js";
 import { PALETTES, hostTheme, watchTheme } from "./canvas/theme.js";
 import { claim, h, listen } from "./dom.js";
 import { exportPicture } from "./save_view_as_image.js";
@@ -68,7 +68,7 @@ function render({ model, el }) {
   // Keeps JupyterLab's own shortcuts from acting on keys that are pressed here.
   const attrs = { "data-lm-suppress-shortcuts": "true" };
   const root = h("div", { class: "agv", attrs });
-  const style = h("style", { text: viewStyleText() });
+  const style = h("style", { text: viewStyles.join("") });
   el.append(style, root);
   let removed = false;
   let unmount = () => {};
@@ -187,7 +187,11 @@ function mountScene(root, scene, model, open, node) {
   // A report has nothing else on its page.
   const keyed = model.get("_link") ? document.documentElement : root;
   listen(keyed, "keydown", press);
-  const showView = () => (root.dataset.view = store.view);
+  const showView = () => {
+    root.dataset.view = store.view;
+    // Views with a time axis of their own have no second one.
+    root.classList.toggle("agv-low", /timeline|memory/.test(store.view));
+  };
   store.subscribe(["view"], showView);
   const disconnect = connectHost(store, model);
   showView();
@@ -198,15 +202,14 @@ function mountScene(root, scene, model, open, node) {
   };
   const [first] = scene.findings;
   const victim = first?.nodes[0];
-  const isCut = [...scene.detaches].some(
-    ({ filename, lineno }) => filename === first?.culprit_file && lineno === first.culprit_line,
-  );
+  // Of a step that ran, the line at fault says most, unless it is at fault for memory or time.
+  const isSilent =
+    first && !scene.summary.error_type && !["cost", "keep"].includes(first.mechanism);
   const hostSelects = Object.keys(model.get("selected") ?? {}).length > 0;
   if (node >= 0) store.reveal({ kind: "node", index: node });
   else if (scene.summary.compared_with) store.set("view", "compare");
+  else if (isSilent && !hostSelects) store.set("view", "findings");
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
-  // The graph is the picture of a gradient that ends at a line.
-  else if (isCut && !hostSelects) store.set("view", "graph");
   // A narrow one has no room for words.
   if (first && store.view === "graph" && !hostSelects && node < 0 && root.clientWidth <= 760) {
     store.set("view", "findings");

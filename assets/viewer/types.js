@@ -98,9 +98,10 @@
  * Modules to checkpoint so that saved tensors hold less at the peak, and what that costs.
  *
  * @typedef {object} SceneBudgetPlan
+ * @property {number} step index into steps; all numbers are of it
  * @property {number} peak_nbytes predicted
  * @property {number} recomputed_nbytes of saved tensors that backward computes again
- * @property {number} added_ns predicted time of the recomputations in a step
+ * @property {number} added_ns predicted time of the recomputations
  * @property {string[]} modules
  * @property {number} of number of modules of their kind
  * @property {string} filename of the line that calls them
@@ -237,6 +238,7 @@
  * @property {number} number from 0; the first one is larger if older steps were dropped
  * @property {number} start_ns
  * @property {number} end_ns
+ * @property {number} end_seq of the first event after it, -1 in the last one
  * @property {number | null} loss None if not recorded, or not finite
  */
 
@@ -291,6 +293,7 @@
  * @property {string} victim_text
  * @property {number[]} nodes indices into nodes
  * @property {number} region index into regions, -1 without one
+ * @property {string} mechanism
  */
 
 /**
@@ -651,6 +654,18 @@
  */
 
 /**
+ * All memory after one event, by kind; the sum of the kinds is all of it.
+ *
+ * @typedef {object} SceneLivePoint
+ * @property {number} time_ns
+ * @property {number} parameters with buffers
+ * @property {number} optimizer_state
+ * @property {number} gradients
+ * @property {number} saved saved tensors, and those that recomputations save
+ * @property {number} other
+ */
+
+/**
  * One point of the saved-memory curve.
  *
  * @typedef {object} SceneMemory
@@ -807,6 +822,7 @@
  * @property {SceneMemory[]} memory
  * @property {SceneMemory[]} memory_without_checkpoints
  * @property {SceneLiveMemory[]} live_memory
+ * @property {SceneLivePoint[]} live_points
  * @property {SceneLine[]} lines
  * @property {SceneStep[]} steps
  * @property {SceneCallFrame[]} call_frames

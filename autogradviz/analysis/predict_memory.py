@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.types import Op, SavedTensor
+    from autogradviz.event_log.training_steps import Step
+
+    _Interval = tuple[object, int, int, int | None]  # key, bytes, start, end
 
 BANDWIDTH: Final = 12e9
 """Bytes per second that are assumed for copies to and from the host (PCIe 3.0, 16 lanes)."""
@@ -126,6 +129,25 @@ class HeldSave:
     created_in: int | None  # the innermost module call that created its storage
     start_seq: int
     end_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPrediction:
+    """The memory and time of one step if some modules were checkpointed."""
+
+    peak: int  # bytes
+    recomputed: int  # bytes
+    recompute_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replayed:
+    """The recorded saves with other lifetimes; sums are by step."""
+
+    intervals: list[_Interval]
+    recomputed: dict[int, int]  # bytes
+    recompute_ns: dict[int, int]
+    copied: dict[int, int]  # bytes
 
 
 _make_call = maker(ModuleCall)
@@ -382,6 +404,44 @@ class SavedMemoryModel:
             others: events, and the bytes by which memory that is not saved changes there. With
                 them, the predicted peak is that of all memory.
         """
+        replayed = self._replay(checkpoint, offload)
+        durations = sorted(filter(None, replayed.recompute_ns.values())) or [0]
+        copied_in_step = median_low(sorted(filter(None, replayed.copied.values())) or [0])
+        return MemoryPrediction(
+            checkpoint=tuple(checkpoint),
+            offload=tuple(offload),
+            peak=max(self._analysis.memory.nbytes, default=0),
+            predicted_peak=max((n for _, n in _curve(replayed.intervals, others)), default=0),
+            recomputed=median_low(sorted(replayed.recomputed.values()) or [0]),
+            copied=copied_in_step,
+            recompute_ns=median_low(durations),
+            recompute_range_ns=(durations[0], durations[-1]),
+            steps=len(
+                {
+                    step
+                    for by in (replayed.recompute_ns, replayed.copied)
+                    for step, each in by.items()
+                    if each
+                }
+            ),
+            copy_ns=round(2 * copied_in_step / bandwidth * 1e9),
+        )
+
+    def predict_steps(self, checkpoint: Sequence[str]) -> list[StepPrediction]:
+        """Return the prediction for each step with some modules checkpointed."""
+        replayed = self._replay(checkpoint, ())
+        peaks = peaks_of_steps(_curve(replayed.intervals), self._analysis.steps)
+        return [
+            StepPrediction(
+                peak=peak,
+                recomputed=replayed.recomputed.get(step, 0),
+                recompute_ns=replayed.recompute_ns.get(step, 0),
+            )
+            for step, peak in enumerate(peaks)
+        ]
+
+    def _replay(self, checkpoint: Sequence[str], offload: Sequence[str]) -> _Replayed:
+        """Return the saves with some modules checkpointed and others offloaded."""
         kinds = {**dict.fromkeys(offload, "offload"), **dict.fromkeys(checkpoint, "checkpoint")}
         regions = {
             call_id: kinds[call.module]
@@ -392,7 +452,7 @@ class SavedMemoryModel:
             call_id: next((c for c in reversed([*self.around(call_id)]) if c in regions), None)
             for call_id in self.calls
         }
-        intervals: list[tuple[object, int, int, int | None]] = []  # key, bytes, start, end
+        intervals: list[_Interval] = []
         again: dict[int, dict[object, int]] = defaultdict(dict)  # bytes by step and storage
         for save in self.saves:
             region_id = None if save.call_id is None else region_of.get(save.call_id)
@@ -417,19 +477,11 @@ class SavedMemoryModel:
                     (storage_id, self.nbytes[storage_id], call.entered_seq, call.released_seq)
                     for storage_id in call.inputs
                 ]
-        durations = sorted(filter(None, recompute_ns.values())) or [0]
-        copied_in_step = median_low(sorted(filter(None, copied.values())) or [0])
-        return MemoryPrediction(
-            checkpoint=tuple(checkpoint),
-            offload=tuple(offload),
-            peak=max(self._analysis.memory.nbytes, default=0),
-            predicted_peak=_peak(intervals, others),
-            recomputed=median_low(sorted(sum(each.values()) for each in again.values()) or [0]),
-            copied=copied_in_step,
-            recompute_ns=median_low(durations),
-            recompute_range_ns=(durations[0], durations[-1]),
-            steps=len({step for by in (recompute_ns, copied) for step, each in by.items() if each}),
-            copy_ns=round(2 * copied_in_step / bandwidth * 1e9),
+        return _Replayed(
+            intervals=intervals,
+            recomputed={step: sum(each.values()) for step, each in again.items()},
+            recompute_ns=recompute_ns,
+            copied=copied,
         )
 
 
@@ -476,11 +528,29 @@ def _names_around(name: str) -> Iterator[str]:
         yield name
 
 
-def _peak(
-    intervals: Iterable[tuple[object, int, int, int | None]],
-    others: Iterable[tuple[int, int]] = (),
-) -> int:
-    """Return the largest sum of bytes. Intervals of one key count once while they overlap.
+def peaks_of_steps(curve: Iterable[tuple[int, int]], steps: Sequence[Step]) -> list[int]:
+    """Return the most bytes held in each step.
+
+    Args:
+        curve: events in their order, and the bytes held from each on.
+        steps: of the recording.
+    """
+    peaks = [0] * len(steps)
+    last = at = 0
+    for seq, nbytes in curve:
+        while at + 1 < len(steps) and seq >= steps[at].end_seq:
+            at += 1
+            peaks[at] = last  # what earlier steps still hold
+        if peaks:
+            peaks[at] = max(peaks[at], nbytes)
+        last = nbytes
+    return [*peaks[: at + 1], *(last for _ in peaks[at + 1 :])]
+
+
+def _curve(
+    intervals: Iterable[_Interval], others: Iterable[tuple[int, int]] = ()
+) -> Iterator[tuple[int, int]]:
+    """Yield events and the bytes held from each on. Intervals of one key that overlap count once.
 
     Args:
         intervals: key, bytes, first event and the event after the last.
@@ -498,9 +568,8 @@ def _peak(
     other: dict[int, int] = defaultdict(int)
     for seq, nbytes in others:
         other[seq] += nbytes
-    last = total = peak = 0
+    last = total = 0
     for seq in sorted({*held, *other}):
         last = held.get(seq, last)
         total += other.get(seq, 0)
-        peak = max(peak, last + total)
-    return peak
+        yield seq, last + total

@@ -14,7 +14,7 @@ from autogradviz.analysis.saved_tensors import fill_one_slot
 from autogradviz.analysis.types import Hold, MemoryCurve, SavedTensor
 from autogradviz.compiled_graphs.read_graph_text import is_view_node
 from autogradviz.event_log.saved_tensor_lifetimes import Change, read_resizes, sum_bytes
-from autogradviz.events import ParameterSeen, TensorReleased, TensorSaved, TensorUnpacked
+from autogradviz.events import ParameterSeen, TensorReleased, TensorUnpacked
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
@@ -49,14 +49,10 @@ def build_memory(log: Log, tensors: Tensors, saved: dict[int, SavedTensor]) -> M
     for kind in (TensorReleased, TensorUnpacked):
         times.update(log.fields(kind, "seq", "time_ns"))
     changes: list[Change] = []
-    for saved_id, saved_ns in log.fields(TensorSaved, "saved_id", "time_ns"):
-        tensor = saved.get(saved_id)
-        if tensor is None:
-            continue
+    for tensor in saved.values():
         if not tensor.is_held_in_place or tensor.tensor.storage_id in owned:
             continue
-        op, released_seq = tensor.op, tensor.released_seq
-        time_ns = saved_ns if op is None else op.time_ns
+        released_seq, time_ns = tensor.released_seq, tensor.saved_ns or 0
         changes.append((tensor.saved_seq, +1, time_ns, tensor.saved_id))
         if released_seq is not None:
             released_ns = times.get(released_seq, time_ns)

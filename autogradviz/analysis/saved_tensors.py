@@ -11,6 +11,7 @@ from autogradviz.event_log.saved_tensor_lifetimes import read_unpacks, release_o
 from autogradviz.events import (
     BackwardEnded,
     MutationCloned,
+    RegionRan,
     SavedStorageFreed,
     SlotSeen,
     TensorMoved,
@@ -52,6 +53,11 @@ def build_saved(
     cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
     copied = {event.saved_id for event in log.of(SavedStorageFreed)}
     copied.update(event.saved_id for event in log.of(TensorMoved))
+    # The slots of a compiled node are read one after the other, long after its run has filled them.
+    ran = {
+        node_id: (seq, time_ns)
+        for node_id, seq, time_ns in log.fields(RegionRan, "node_id", "seq", "time_ns")
+    }
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
         saved_id = event.saved_id
@@ -61,6 +67,9 @@ def build_saved(
         op = None if op_seq is None else op_by_seq.get(op_seq)
         if node_id is None and op is not None:
             node_id = op.node_id
+        saved_seq, saved_ns = (
+            ran.get(node_id, (event.seq, event.time_ns)) if op is None else (op.seq, op.time_ns)
+        )
         saved[saved_id] = _make_saved(
             saved_id=saved_id,
             node_id=node_id,
@@ -71,12 +80,12 @@ def build_saved(
             region_id=event.region_id,
             recompute_id=event.recompute_id,
             position=event.position,
-            saved_seq=event.seq if op is None else op.seq,
+            saved_seq=saved_seq,
             released_seq=released_seq,
             unpacks=tuple([_make_unpack(*each) for each in unpacks.get(saved_id, ())]),
             op=op,
             location=stacks.location(event.stack_id) if op is None else op.location,
-            saved_ns=event.time_ns if op is None else op.time_ns,
+            saved_ns=saved_ns,
             released_ns=released_ns,
             cloned=event.packed_by == "allow_mutation"
             and cloned.get(event.tensor_id, -1) > event.seq,

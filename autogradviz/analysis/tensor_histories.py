@@ -12,7 +12,6 @@ from autogradviz.events import (
     MutationCloned,
     NodeSeen,
     TensorReleased,
-    TensorSaved,
     TensorUnpacked,
     VersionBumped,
     VersionRestored,
@@ -50,7 +49,7 @@ def build_histories(
     """Return the history of each storage that was saved or cloned, in order of storage id."""
     entries: dict[int, list[HistoryEntry]] = {id_: [] for id_ in find_stored_ids(log, saved)}
     for storage_id, entry in chain(
-        _saves(log, saved),
+        _saves(saved),
         _clones(log, tensors, stacks, op_by_seq),
         _writes(log, stacks, op_by_seq),
         _unversioned_writes(log, op_by_seq),
@@ -81,14 +80,13 @@ def _age(entry: HistoryEntry) -> tuple[int, int, int]:
     return entry.seq, version, _RANKS[entry.kind]
 
 
-def _saves(log: Log, saved: dict[int, SavedTensor]) -> _Entries:
-    for saved_id, saved_ns in log.fields(TensorSaved, "saved_id", "time_ns"):
-        tensor = saved[saved_id]
+def _saves(saved: dict[int, SavedTensor]) -> _Entries:
+    for tensor in saved.values():
         yield (
             tensor.tensor.storage_id,
             _make_entry(
                 seq=tensor.saved_seq,
-                time_ns=saved_ns if tensor.op is None else tensor.op.time_ns,
+                time_ns=tensor.saved_ns or 0,
                 kind="saved",
                 version=tensor.version,
                 op="" if tensor.op is None else tensor.op.name,

@@ -71,6 +71,8 @@ _MAX_ALTERNATIVES: Final = 4
 _MAX_PARAMETERS: Final = 2
 _MAX_READS: Final = 3  # of what a line cut off
 _MOST_LISTED: Final = 8  # names, if none is like the given one
+_OF_OTHERS: Final = frozenset({"own", "drop"})
+"""Mechanisms that concern only the parameters that a fact names."""
 _CUTTING: Final = frozenset({"cut"})
 _MEANT: Final[dict[str, frozenset[str]]] = {
     ZERO: frozenset({"cut", "change", "drop"}),
@@ -482,8 +484,8 @@ class _Answers:
         ]
         strong = [f for f in self._effective if f.weight >= LEAST_FINDING]
         weak = self._effective[len(strong) :]
-        # That no optimizer has other parameters is nothing about this one.
-        strong = [f for f in strong if f.mechanism != "own" or tensor_id in f.parameters]
+        # That no optimizer has or uses other parameters is nothing about this one.
+        strong = [f for f in strong if f.mechanism not in _OF_OTHERS or tensor_id in f.parameters]
         own = [f for f in (*weak, *writes) if tensor_id in f.parameters]
         return [*strong, *own, *(f for f in weak if f not in own)]
 
@@ -756,6 +758,8 @@ class _Answers:
         if facts:
             best, *rest = facts
             step = _of_fact(best)
+            if leaf in best.parameters and best.mechanism == "cut" and question == NO_GRADIENT:
+                step = replace(step, text=f"the gradient path from the loss to {target} ends here")
             if found and (found[-1].text, found[-1].location) == (step.text, step.location):
                 found.pop()  # the graph has nothing but the subject of the question
             found.append(step)

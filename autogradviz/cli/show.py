@@ -115,6 +115,7 @@ class _ModuleMemory(NamedTuple):
     name: str  # "blocks.*" for several blocks
     blocks: int
     nbytes: int
+    note: str  # "4 blocks, 254 kB to 521 kB each", "" of one
 
 
 def _show(found: Trace | Run, options: argparse.Namespace) -> None:  # noqa: ARG001
@@ -220,7 +221,7 @@ def _memory_at_peak(analysis: Analysis) -> list[_ModuleMemory]:
     blocks: dict[str, list[int]] = defaultdict(list)
     for block, nbytes in kept.items():
         blocks[names[block]].append(nbytes)
-    parts = [_ModuleMemory(name, len(own), sum(own)) for name, own in blocks.items()]
+    parts = [_ModuleMemory(name, len(own), sum(own), _each(own)) for name, own in blocks.items()]
     return sorted(parts, key=lambda part: -part.nbytes)
 
 
@@ -232,14 +233,20 @@ def _memory_table(parts: list[_ModuleMemory]) -> Table:
         others = sum(part.blocks for part in rest)
         listed = [
             *listed,
-            _ModuleMemory(f"{others:,} others", 1, sum(part.nbytes for part in rest)),
+            _ModuleMemory(f"{others:,} others", 1, sum(part.nbytes for part in rest), ""),
         ]
     for part in listed:
-        each = f"{part.blocks} blocks, {format_bytes(part.nbytes // part.blocks)} each"
         bar = Text(_bar(min(part.nbytes / max(most, 1), 1)), style="green")
-        note = each if part.blocks > 1 else ""
-        table.add_row(format_bytes(part.nbytes), bar, Text(part.name), Text(note, style="dim"))
+        table.add_row(format_bytes(part.nbytes), bar, Text(part.name), Text(part.note, style="dim"))
     return table
+
+
+def _each(blocks: list[int]) -> str:
+    """Return the number of blocks and what each keeps, "" for one."""
+    if len(blocks) == 1:
+        return ""
+    sizes = dict.fromkeys(format_bytes(nbytes) for nbytes in (min(blocks), max(blocks)))
+    return f"{len(blocks)} blocks, {' to '.join(sizes)} each"
 
 
 def _bar(part: float) -> str:

@@ -163,6 +163,7 @@ def build_scene(
         fold_first=says_more_than_graph(ribbons),
     )
     unused = build_unused_parameters(analysis)
+    live_memory, live_points = panels.build_live_memory(analysis)
     return replace(
         scene,
         summary=summary,
@@ -177,7 +178,8 @@ def build_scene(
         spans=spans,
         memory=panels.build_memory(analysis.memory),
         memory_without_checkpoints=panels.build_memory(analysis.memory_without_checkpoints),
-        live_memory=panels.build_live_memory(analysis),
+        live_memory=live_memory,
+        live_points=live_points,
         lines=panels.build_lines(analysis),
         storages=storages,
         counted_storages=counted,

@@ -139,11 +139,11 @@ def build_times(
     """Return the self times of ops and nodes in each step, by their frame and by module."""
     sums: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
     of_modules: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
-    for frame, origin, module, phase, time_ns, duration_ns in _times(analysis, tree):
+    for frame, origin, module, phase, time_ns, duration_ns, count in _times(analysis, tree):
         if duration_ns > 0:
             step = analysis.steps.at_ns(time_ns)
             for row in (sums[frame, origin, phase, step], of_modules[module, phase, step]):
-                row[0] += 1
+                row[0] += count
                 row[1] += duration_ns
     calls = tuple(
         SceneCallTime(call=frame, origin=origin, phase=phase, step=step, count=count, ns=total)
@@ -156,21 +156,26 @@ def build_times(
     return calls, modules
 
 
-def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, str, int, int]]:
-    """Yield frame, origin, module, phase, start and duration of ops, node runs, recomputations."""
+def _times(
+    analysis: Analysis, tree: CallTree
+) -> Iterator[tuple[int, int, str, str, int, int, int]]:
+    """Yield frame, origin, module, phase, start, duration and count of ops and node runs.
+
+    The recomputations that a line began in a step are one row for each module.
+    """
     phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward":
             frame = tree.of(op.stack_id)
-            yield frame, frame, op.module, phase_of(op), op.time_ns, op.duration_ns
+            yield frame, frame, op.module, phase_of(op), op.time_ns, op.duration_ns, 1
     for run in region_times(analysis):
         frame = tree.of(run.stack_id)
         node = analysis.graph.nodes.get(-1 if run.node_id is None else run.node_id)
         module = node.module if node else ""
-        yield frame, frame, module, "forward", run.start_ns, run.own_ns
+        yield frame, frame, module, "forward", run.start_ns, run.own_ns, 1
     caller_at = _callers(analysis, tree)
     # Of recomputations, what their ops do not cover: by both callers, module and step.
-    outside: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    outside: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     names = {(region.module or region.function): region.module for region in analysis.regions}
     for span, self_ns in self_times(analysis):
         caller = caller_at(span.start_ns)
@@ -178,22 +183,22 @@ def _times(analysis: Analysis, tree: CallTree) -> Iterator[tuple[int, int, str, 
             region = tree.of_region(span.ref)
             module = names.get(span.label, "")
             row = outside[region, caller, module, analysis.steps.at_ns(span.start_ns)]
-            row[0], row[1] = span.start_ns, row[1] + self_ns
+            row[:] = span.start_ns, row[1] + self_ns, row[2] + 1
             continue
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         origin = NO_FRAME if node is None else tree.of_node(node)
         module = node.module if node else ""
-        yield caller, origin, module, "backward", span.start_ns, self_ns
+        yield caller, origin, module, "backward", span.start_ns, self_ns, 1
     for checkpointed in analysis.regions:
         for op in (op for run in checkpointed.recomputations for op in run.ops):
             caller = caller_at(op.time_ns)
             origin = tree.of_recomputed(op.stack_id, caller, checkpointed.region_id)
             module, frame = checkpointed.module, tree.of(op.stack_id)
-            yield frame, origin, op.module or module, "recompute", op.time_ns, op.duration_ns
+            yield frame, origin, op.module or module, "recompute", op.time_ns, op.duration_ns, 1
             region, step = tree.of_region(checkpointed.region_id), analysis.steps.at_ns(op.time_ns)
             outside[region, caller, module, step][1] -= op.duration_ns
-    for (origin, caller, module, _), (start_ns, rest_ns) in outside.items():
-        yield caller, origin, module, "recompute", start_ns, rest_ns
+    for (origin, caller, module, _), (start_ns, rest_ns, count) in outside.items():
+        yield caller, origin, module, "recompute", start_ns, rest_ns, count
 
 
 def _callers(analysis: Analysis, tree: CallTree) -> Callable[[int], int]:

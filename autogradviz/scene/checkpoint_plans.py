@@ -7,16 +7,20 @@ recording has. Of the plans, those are kept that hold less than any that compute
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.fit_memory_budget import like_modules
 from autogradviz.analysis.formatting import source_line
 from autogradviz.analysis.patch_that_checkpoints_modules import called_at, checkpointed
+from autogradviz.analysis.predict_memory import peaks_of_steps
 from autogradviz.scene.schema import SceneBudgetPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.predict_memory import SavedMemoryModel
+    from autogradviz.analysis.predict_memory import SavedMemoryModel, StepPrediction
 
 COUNTS: Final = 8
 """Plans for each kind of like modules."""
@@ -24,52 +28,84 @@ COUNTS: Final = 8
 LEAST: Final = 0.02
 """The share of the peak by which a plan is lower than the one before."""
 
+MAX_STEPS: Final = 24
+"""Steps that have plans."""
+
 MAX_PREDICTED: Final = 100_000
 """Calls and saves, times predictions: half a second."""
 
 
 def build_plans(analysis: Analysis, model: SavedMemoryModel) -> tuple[SceneBudgetPlan, ...]:
-    """Return the plans from the largest peak to the smallest; none if nothing lowers it."""
+    """Return the plans of each step, from the largest peak to the smallest.
+
+    A step has none if nothing lowers its peak. Of many steps, those that hold most have plans.
+    """
     size = len(model.calls) + len(model.saves)
-    peak = max(analysis.memory.nbytes, default=0)
-    found: list[tuple[int, int, int, list[str], int]] = []
+    memory = analysis.memory
+    peaks = peaks_of_steps(zip(memory.seqs, memory.nbytes, strict=True), analysis.steps)
+    found: list[list[_Candidate]] = [[] for _ in peaks]
     predictions = 0
     for names in filter(all, like_modules(analysis, model)):  # not the whole model
         for count in _counts(len(names)):
             predictions += 1
             if size * predictions > MAX_PREDICTED:
                 break
-            chosen = names[:count]
-            prediction = model.predict(chosen, ())
-            reached = prediction.predicted_peak
-            if reached > peak - LEAST * peak:
+            candidate = partial(_Candidate, names[:count], len(names))
+            lower = [
+                (step, predicted)
+                for step, predicted in enumerate(model.predict_steps(names[:count]))
+                if predicted.peak <= peaks[step] - LEAST * peaks[step]
+            ]
+            for step, predicted in lower:
+                found[step].append(candidate(predicted))
+            if not lower:
                 break  # with all of them; with fewer it is higher
-            found.append(
-                (reached, prediction.recomputed, prediction.recompute_ns, chosen, len(names))
-            )
-    found.sort(key=lambda each: (each[1], each[0], len(each[3])))
-    plans: list[SceneBudgetPlan] = []
+    largest = sorted(range(len(peaks)), key=lambda step: -peaks[step])[:MAX_STEPS]
+
+    @cache
+    def line_of(module: str) -> tuple[str, int, str]:
+        return source_line(called_at(analysis, model, module))
+
+    return tuple(
+        _plan(step, each, line_of(each.modules[0]))
+        for step in sorted(largest)
+        for each in _descending(found[step], peaks[step])
+    )
+
+
+class _Candidate(NamedTuple):
+    """Modules to checkpoint, and what that changes in one step."""
+
+    modules: list[str]
+    of: int  # number of modules of their kind
+    predicted: StepPrediction
+
+
+def _descending(found: list[_Candidate], peak: int) -> Iterator[_Candidate]:
+    """Yield those that hold less than any that computes less again."""
+    found.sort(key=lambda e: (e.predicted.recomputed, e.predicted.peak, len(e.modules)))
     least: float = peak
-    for reached, created, added_ns, chosen, of in found:
-        if reached > least - LEAST * peak:
-            continue
-        least = reached
-        location = called_at(analysis, model, chosen[0])
-        filename, lineno, before = source_line(location)
-        plans.append(
-            SceneBudgetPlan(
-                peak_nbytes=reached,
-                recomputed_nbytes=created,
-                added_ns=added_ns,
-                modules=tuple(chosen),
-                of=of,
-                filename=filename,
-                lineno=lineno,
-                before=before,
-                after=checkpointed(before, chosen[0]) if before else "",
-            )
-        )
-    return tuple(plans)
+    for each in found:
+        if each.predicted.peak <= least - LEAST * peak:
+            least = each.predicted.peak
+            yield each
+
+
+def _plan(step: int, candidate: _Candidate, line: tuple[str, int, str]) -> SceneBudgetPlan:
+    modules, of, predicted = candidate
+    filename, lineno, before = line
+    return SceneBudgetPlan(
+        step=step,
+        peak_nbytes=predicted.peak,
+        recomputed_nbytes=predicted.recomputed,
+        added_ns=predicted.recompute_ns,
+        modules=tuple(modules),
+        of=of,
+        filename=filename,
+        lineno=lineno,
+        before=before,
+        after=checkpointed(before, modules[0]) if before else "",
+    )
 
 
 def _counts(of: int) -> list[int]:

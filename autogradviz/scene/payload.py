@@ -88,6 +88,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "memory": schema.SceneMemory,
     "memory_without_checkpoints": schema.SceneMemory,
     "live_memory": schema.SceneLiveMemory,
+    "live_points": schema.SceneLivePoint,
     "lines": schema.SceneLine,
     "steps": schema.SceneStep,
     "call_frames": schema.SceneCallFrame,

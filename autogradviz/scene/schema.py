@@ -112,9 +112,10 @@ class SceneCheckGroup:
 class SceneBudgetPlan:
     """Modules to checkpoint so that saved tensors hold less at the peak, and what that costs."""
 
+    step: int  # index into steps; all numbers are of it
     peak_nbytes: int  # predicted
     recomputed_nbytes: int  # of saved tensors that backward computes again
-    added_ns: int  # predicted time of the recomputations in a step
+    added_ns: int  # predicted time of the recomputations
     modules: tuple[str, ...]
     of: int  # number of modules of their kind
     filename: str  # of the line that calls them
@@ -266,6 +267,7 @@ class SceneStep:
     number: int  # from 0; the first one is larger if older steps were dropped
     start_ns: int
     end_ns: int
+    end_seq: int  # of the first event after it, -1 in the last one
     loss: float | None = None  # None if not recorded, or not finite
 
 
@@ -320,6 +322,7 @@ class SceneFinding:
     victim_text: str
     nodes: tuple[int, ...]  # indices into nodes
     region: int  # index into regions, -1 without one
+    mechanism: str = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -687,6 +690,18 @@ class SceneLiveMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneLivePoint:
+    """All memory after one event, by kind; the sum of the kinds is all of it."""
+
+    time_ns: int
+    parameters: int  # with buffers
+    optimizer_state: int
+    gradients: int
+    saved: int  # saved tensors, and those that recomputations save
+    other: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneMemory:
     """One point of the saved-memory curve."""
 
@@ -849,6 +864,7 @@ class Scene:
     memory: tuple[SceneMemory, ...] = ()
     memory_without_checkpoints: tuple[SceneMemory, ...] = ()
     live_memory: tuple[SceneLiveMemory, ...] = ()
+    live_points: tuple[SceneLivePoint, ...] = ()
     lines: tuple[SceneLine, ...] = ()
     steps: tuple[SceneStep, ...] = ()
     call_frames: tuple[SceneCallFrame, ...] = ()

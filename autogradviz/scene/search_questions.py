@@ -243,7 +243,9 @@ def _checkpoints(scene: Scene) -> Iterator[SceneQuestion]:
         return
     if not scene.folds:
         return
-    plans = sorted(scene.budget_plans, key=lambda plan: plan.peak_nbytes)
+    highest = max(scene.folds, key=lambda fold: fold.peak_nbytes).step
+    own = (plan for plan in scene.budget_plans if plan.step == highest)
+    plans = sorted(own, key=lambda plan: plan.peak_nbytes)
     peak = scene.summary.peak_nbytes
     if not plans:
         yield _question(_CHECKPOINTS, _not_predicted(scene), view="fold")

@@ -70,7 +70,13 @@ MIN_STEPS: Final = 2
 def build_steps(analysis: Analysis) -> tuple[SceneStep, ...]:
     """Return the steps by time."""
     return tuple(
-        SceneStep(number=step.number, start_ns=step.start_ns, end_ns=step.end_ns, loss=step.loss)
+        SceneStep(
+            number=step.number,
+            start_ns=step.start_ns,
+            end_ns=step.end_ns,
+            end_seq=-1 if step is analysis.steps[-1] else step.end_seq,
+            loss=step.loss,
+        )
         for step in analysis.steps
     )
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.analysis.memory_by_kind import has_memory, measure_memory
-from autogradviz.events import FrameSeen
+from autogradviz.events import FrameSeen, MemoryHeld, NodeStarted, StoragesFreed, TensorReleased
 from autogradviz.scene.schema import (
     SceneFinding,
     SceneLine,
     SceneLiveMemory,
+    SceneLivePoint,
     SceneMemory,
     SceneSpan,
 )
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autogradviz.analysis import Analysis
+    from autogradviz.analysis.memory_by_kind import MemoryPoint
     from autogradviz.analysis.types import MemoryCurve, Region, Span
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
@@ -39,6 +44,7 @@ MAX_EVENT_MARKERS: Final = 4_000
 """Maximum number of each kind. The first ones are kept."""
 
 MAX_MEMORY_POINTS: Final = 4_000
+MAX_LIVE_PARTS: Final = 600
 
 
 def build_findings(
@@ -65,6 +71,7 @@ def build_findings(
                 victim_text=victim_text,
                 nodes=tuple(folded.index_of[n] for n in finding.nodes if n in folded.index_of),
                 region=-1 if finding.region_id is None else region_index.get(finding.region_id, -1),
+                mechanism=finding.mechanism,
             )
         )
     return tuple(rows)
@@ -121,21 +128,66 @@ def build_memory(curve: MemoryCurve) -> tuple[SceneMemory, ...]:
     return tuple(points)
 
 
-def build_live_memory(analysis: Analysis) -> tuple[SceneLiveMemory, ...]:
-    """Return all memory by kind at its peak, and the devices that have memory of no known kind.
+def build_live_memory(
+    analysis: Analysis,
+) -> tuple[tuple[SceneLiveMemory, ...], tuple[SceneLivePoint, ...]]:
+    """Return all memory by kind at its peak and over time.
 
-    Empty if the recording does not have what is freed.
+    The first has the devices that have memory of no known kind, too. Both are empty if the
+    recording does not have what is freed.
     """
     if not has_memory(analysis):
-        return ()
+        return (), ()
     memory = measure_memory(analysis, as_plain=True)
-    return tuple(
-        SceneLiveMemory(kind=kind, nbytes=nbytes)
-        for kind, nbytes in (
-            *memory.peak.nbytes.items(),
-            *((device, -1) for device in memory.not_counted),
-        )
+    at_peak = (*memory.peak.nbytes.items(), *((device, -1) for device in memory.not_counted))
+    rows = _lowest_and_highest(memory.rows, analysis)
+    points = zip(rows, _times_of(analysis, [row.seq for row in rows]), strict=True)
+    return (
+        tuple(SceneLiveMemory(kind=kind, nbytes=nbytes) for kind, nbytes in at_peak),
+        tuple(_live_point(row, time_ns) for row, time_ns in points),
     )
+
+
+def _lowest_and_highest(rows: Sequence[MemoryPoint], analysis: Analysis) -> list[MemoryPoint]:
+    """Return the lowest and the highest row of each part, and the highest of each step."""
+    size = len(rows) // MAX_LIVE_PARTS + 1
+    parts = [range(at, min(at + size, len(rows))) for at in range(0, len(rows), size)]
+
+    def total(at: int) -> int:
+        return rows[at].total
+
+    kept = {0, *(at for part in parts for at in (min(part, key=total), max(part, key=total)))}
+    first = 0
+    for step in analysis.steps:
+        end = bisect_left(rows, step.end_seq, key=lambda row: row.seq)
+        if first < end:
+            kept.add(max(range(first, end), key=total))
+        first = end
+    return [rows[at] for at in sorted(kept) if at < len(rows)]
+
+
+def _times_of(analysis: Analysis, seqs: Sequence[int]) -> list[int]:
+    """Return when events happened: those that change what is live, or the last one before."""
+    known = [(op.seq, op.time_ns) for op in analysis.ops]
+    for kind in (StoragesFreed, MemoryHeld, NodeStarted, TensorReleased):
+        known += analysis.log.fields(kind, "seq", "time_ns")
+    known.sort()
+    places = [bisect_right(known, seq, key=itemgetter(0)) - 1 for seq in seqs]
+    times = [known[place][1] if place >= 0 else 0 for place in places]
+    return list(accumulate(times, max))
+
+
+def _live_point(row: MemoryPoint, time_ns: int) -> SceneLivePoint:
+    of = row.nbytes.get
+    parts = {
+        "parameters": of("parameters", 0),
+        "optimizer_state": of("optimizer state", 0),
+        "gradients": of("gradients", 0),
+        "saved": of("saved", 0) + of("recomputed", 0),
+    }
+    # What an allocator counts less than the storages have is no memory.
+    other = max(0, row.total - sum(parts.values()))
+    return SceneLivePoint(time_ns=time_ns, other=other, **parts)
 
 
 def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:

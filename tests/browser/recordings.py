@@ -91,6 +91,21 @@ def plain():
 
 
 @reproducible
+def growing_steps():
+    """Return three steps with larger and larger batches."""
+    model = Stack()
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def steps():
+        for size in (8, 16, 32):
+            model(torch.ones(size, 8)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return record(model, steps)
+
+
+@reproducible
 def checkpointed():
     model = Stack(2, checkpointed=True)
     return record(model, lambda: model(torch.ones(2, 8, requires_grad=True)).backward())

@@ -278,3 +278,28 @@ def test_answers_and_audit_fit_and_violate_no_rule_of_axe(open_page, axe, pictur
     check("audit")
     stage.show("source")
     check("marks")
+
+
+def test_the_source_marks_the_one_culprit_and_the_one_victim_of_a_finding(open_page):
+    scene = recordings.failing()
+    first = scene.findings[0]
+    stage = Stage(open_page(viewport={"width": 1280, "height": 800}), scene)
+    stage.show("source")
+    roles = stage.page.locator(".agv-pane-source .agv-role")
+    lines = {
+        role.text_content(): int(
+            role.locator("xpath=..").locator(".agv-source-number").text_content()
+        )
+        for role in roles.all()
+    }
+    assert roles.count() == len(lines)
+    assert lines == {"culprit": first.culprit_line, "victim": first.victim_line}
+
+
+def test_marks_of_the_audit_have_the_color_of_text(open_page):
+    stage = Stage(open_page(), recordings.audited())
+    stage.show("source")
+    color = "(element) => getComputedStyle(element).color"
+    marks = stage.page.locator(".agv-mark").evaluate_all(f"all => all.map({color})")
+    switches = stage.page.locator(".agv-switch[aria-pressed=false]")
+    assert set(marks) == {switches.first.evaluate(color)}

@@ -33,7 +33,7 @@ def bytes_of(text):
 
 
 def test_a_healthy_step_opens_on_the_fold_and_a_failing_one_on_its_finding(open_page):
-    stage = Stage(open_page(), recordings.plain(), view="")
+    stage = Stage(open_page(), replace(recordings.plain(), findings=()), view="")
     assert stage.page.is_visible(".agv-fold-canvas")
     assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "fold"
     [fold] = stage.scene.folds
@@ -57,8 +57,35 @@ def test_the_fold_begins_with_the_first_finding_which_opens_it(open_page):
     assert first.title in stage.page.text_content(".agv-finding")
 
 
-def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
-    """The graph is the picture of the finding, which comes before all that is fine."""
+@pytest.mark.parametrize("size", [(1280, 800), (420, 800)])
+@pytest.mark.parametrize("mechanism", ["cut", "value", "mix", "change"])
+def test_a_step_that_ran_with_a_wrong_gradient_opens_on_its_line(open_page, size, mechanism):
+    """The title, the line and the change are in sight before anything is pressed."""
+    scene = recordings.audited()
+    cut = {(each.filename, each.lineno) for each in scene.detaches}
+    [first] = [f for f in scene.findings if (f.culprit_file, f.culprit_line) in cut]
+    scene = replace(scene, findings=(replace(first, mechanism=mechanism),))
+    width, height = size
+    page = Stage(open_page(viewport={"width": width, "height": height}), scene, view="").page
+    assert page.get_attribute(".agv-rail [aria-current]", "data-view") == "findings"
+    card = page.locator(".agv-finding")
+    assert card.locator("h3").text_content() == first.title
+    bottom = page.locator(".agv-scrubber").bounding_box()["y"]
+    for part in ("h3", ".agv-culprit code", ":is(.agv-fix, .agv-fix-text)"):
+        box = card.locator(part).first.bounding_box()
+        assert box["y"] + box["height"] <= bottom, part
+    assert first.culprit_text.strip() == card.locator(".agv-culprit code").text_content().strip()
+
+
+@pytest.mark.parametrize("mechanism", ["cost", "keep"])
+def test_a_finding_about_memory_or_time_opens_on_the_fold(open_page, mechanism):
+    scene = recordings.running_sum()
+    first = replace(scene.findings[0], mechanism=mechanism, nodes=())
+    page = Stage(open_page(), replace(scene, findings=(first,)), view="").page
+    assert page.get_attribute(".agv-rail [aria-current]", "data-view") == "fold"
+
+
+def test_the_graph_shows_the_line_at_which_a_gradient_ends(open_page):
     scene = recordings.audited()
     cut = {(each.filename, each.lineno) for each in scene.detaches}
     [first] = [f for f in scene.findings if (f.culprit_file, f.culprit_line) in cut]
@@ -70,18 +97,21 @@ def test_a_step_whose_gradient_ends_at_a_line_opens_on_the_graph(open_page):
         " { texts.push([text, ...rest]); fillText.call(this, text, ...rest); }; }"
     )
     stage = Stage(page, scene, view="")
-    assert stage.page.get_attribute(".agv-rail [aria-current]", "data-view") == "graph"
-    cards = stage.page.locator(".agv-details-recording > *")
+    stage.show("graph")
+    page.wait_for_selector(".agv-pane-graph .agv-canvas[data-camera]")
+    page.evaluate("texts.length = 0")
+    stage.resize({"width": 1181, "height": 720})
+    cards = page.locator(".agv-details-recording > *")
     assert first.title in cards.nth(1).text_content()
-    assert "No problems found" not in stage.page.text_content(".agv-details-recording")
-    texts = stage.page.evaluate("texts")
+    assert "No problems found" not in page.text_content(".agv-details-recording")
+    texts = page.evaluate("texts")
     assert f"detach, line {first.culprit_line}" in {text for text, *_ in texts}
     # One box at the end of all lines, on the left of all boxes.
     [at] = {(x, y) for text, x, y, *_ in texts if text == "no gradient"}
-    boxes = stage.page.evaluate("document.querySelector('.agv-canvas').drawn")
+    boxes = page.evaluate("document.querySelector('.agv-pane-graph .agv-canvas').drawn")
     assert at[0] < -120
     assert min(box["x"] for box in boxes) >= 0
-    assert "selected" not in stage.page.locator(".agv-legend-line").inner_text()
+    assert "selected" not in page.locator(".agv-legend-line").inner_text()
 
 
 def test_a_small_healthy_step_opens_on_the_graph_which_says_that_nothing_was_found(open_page):
@@ -298,6 +328,40 @@ def test_the_budget_shows_plan_line_and_cost(open_page, axe, picture):
     page.evaluate(axe)
     found = page.evaluate("axe.run(document.querySelector('.agv'))")["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+
+
+def test_the_budget_is_that_of_the_step_on_display(open_page, picture):
+    scene = recordings.growing_steps()
+    page = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold").page
+    for step, fold in enumerate(scene.folds):
+        page.select_option(".agv-step-menu select", str(step))
+        plans = [plan for plan in scene.budget_plans if plan.step == step]
+        assert plans
+        budget = page.locator("section:has(> .agv-budget-range)")
+        peak = format_bytes(fold.peak_nbytes)
+        assert f"of step {step}" in budget.text_content()
+        assert f"{peak} as it is; {len(plans)} plan" in budget.text_content()
+        assert page.get_attribute(".agv-budget-range", "max") == str(len(plans))
+        assert page.input_value(".agv-budget-range") == "0"
+        for at, plan in enumerate(plans, 1):
+            page.locator(".agv-budget-range").fill(str(at))
+            title = page.text_content(".agv-fold-answer-title").replace("\xa0", " ")
+            predicted = format_bytes(plan.peak_nbytes)
+            assert title.startswith(f"{predicted} predicted at the peak, {peak} as it is")
+            kinds = page.locator(".agv-fold-kind b").all_text_contents()
+            assert sum(map(bytes_of, kinds)) == pytest.approx(plan.peak_nbytes, rel=0.05)
+            assert f"more in step {step}" in budget.text_content()
+    page.screenshot(path=picture("fold-budget-of-step"))
+
+
+def test_the_memory_view_predicts_for_the_step_on_display(open_page):
+    scene = recordings.growing_steps()
+    page = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="memory").page
+    page.locator(".agv-memory .agv-choice button", has_text="checkpoint").first.click()
+    for step, fold in enumerate(scene.folds):
+        page.select_option(".agv-step-menu select", str(step))
+        text = page.text_content(".agv-sentence").replace("\xa0", " ")
+        assert f": {format_bytes(fold.peak_nbytes)} → " in text
 
 
 TEXTS = """() => {

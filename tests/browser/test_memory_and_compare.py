@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,67 @@ def test_all_memory_at_its_peak_is_that_of_the_recording(open_page):
     assert f"parameters {format_bytes(peak.nbytes['parameters'])}" in words
     assert words.endswith("Unaccounted: not known, cpu has no counter.")
     assert recordings.plain().live_memory == ()
+
+
+def test_layers_of_all_memory_add_up_to_it_in_each_step(open_page, picture):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    with autogradviz.record(model, memory=True) as trace:
+        for size in (32, 64, 128):
+            model(torch.ones(size, 64)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    scene, memory = trace._viewer_scene, trace.memory_by_kind()
+
+    def kinds(point):
+        named = [point.parameters, point.optimizer_state, point.gradients, point.saved]
+        return [*named, point.other]
+
+    totals = {sum(kinds(point)) for point in scene.live_points}
+    assert totals == {row.total for row in memory.rows}
+    assert {point.saved for point in scene.live_points} == {
+        row.nbytes.get("saved", 0) for row in memory.rows
+    }
+    page = Stage(open_page(), scene, view="memory").page
+    page.get_by_role("button", name="all memory").click()
+    for at, step in enumerate(scene.steps):
+        page.select_option(".agv-step-menu select", str(at))
+        points = [p for p in scene.live_points if step.start_ns < p.time_ns <= step.end_ns]
+        highest = max(points, key=lambda point: sum(kinds(point)))
+        words = page.text_content(".agv-memory .agv-difference-more")
+        peak = format_bytes(sum(kinds(highest)))
+        assert words.startswith(f"All memory at the peak of step {at}, {peak}: ")
+        assert f"saved tensors {format_bytes(highest.saved)}" in words or not highest.saved
+        assert f"optimizer state {format_bytes(highest.optimizer_state)}" in words or at == 0
+    page.screenshot(path=picture("memory-all"))
+
+
+def test_only_the_last_step_has_stopped(open_page):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
+    with (
+        contextlib.suppress(RuntimeError),
+        autogradviz.record(model) as trace,
+    ):
+        optimizer = torch.optim.SGD(model.parameters())
+        for step in range(3):
+            scores = torch.softmax(model(torch.rand(4, 8)), -1)
+            if step == 2:
+                scores.mul_(0.5)
+            scores.square().sum().backward()
+            optimizer.step()
+    scene = trace._viewer_scene
+    assert len(scene.steps) == 3
+    stage = Stage(open_page(), scene)
+    stage.show("memory")
+    page = stage.page
+    for at in range(3):
+        page.select_option(".agv-step-menu select", str(at))
+        assert ("step stopped" in page.text_content(".agv-memory .agv-sentence")) == (at == 2)
+    page.click(".agv-rail [data-view=timeline]")
+    for at in range(3):
+        page.select_option(".agv-step-menu select", str(at))
+        text = page.text_content(".agv-pane-timeline .agv-sentence")
+        assert ("Backward stopped" in text) == (at == 2)
 
 
 def test_rows_select_what_they_stand_for(open_page, traces):

@@ -199,7 +199,7 @@ def test_source_line_selects_its_nodes(open_page, picture):
     stage = Stage(open_page(), scene)
     stage.show("source")
     stage.page.screenshot(path=picture("source-light"))
-    line = stage.page.locator(".agv-source-line", has_text="torch.softmax")
+    line = stage.page.locator(".agv-pane-source .agv-source-line", has_text="torch.softmax")
     assert re.search(r"\d B.*\d (µs|ms).*(µs|ms)2$", line.text_content())
     line.locator("button").click()
     lineno = scene.nodes[node_named(scene, "SoftmaxBackward0")].lineno

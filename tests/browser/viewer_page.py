@@ -44,7 +44,7 @@ class Stage:
     """One mounted viewer."""
 
     def __init__(self, page, scene: Scene, *, view="graph"):
-        """Mount a scene, and show a view of a healthy one; "" leaves that on which it opens."""
+        """Mount a scene, and show a view; "" leaves that on which it opens."""
         self.page = page
         self.scene = scene
         page.set_content("<!doctype html><body style='margin:8px'></body>")
@@ -53,7 +53,11 @@ class Stage:
         page.evaluate(MOUNT, base64.b64encode(pack(scene)).decode())
         page.wait_for_selector(".agv-shell")
         opens_on = page.get_attribute(".agv", "data-view")
-        if scene.ribbons and opens_on in {"fold", "graph"} and view not in {"", opens_on}:
+        if (
+            scene.ribbons
+            and opens_on in {"fold", "graph", "findings"}
+            and view not in {"", opens_on}
+        ):
             self.show(view)
         if scene.nodes and page.locator(".agv-pane-graph:not([hidden])").count():
             page.wait_for_selector(".agv-canvas[data-camera]")

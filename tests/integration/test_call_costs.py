@@ -159,6 +159,20 @@ def test_recomputation_is_a_cost_of_the_line_that_called_checkpoint():
     assert lines.get(marked("BACKWARD"), 0) == 0
 
 
+def test_each_recomputation_of_a_line_is_counted():
+    layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+    with autogradviz.record(layers) as trace:
+        x = torch.ones(4, 8, requires_grad=True)
+        for layer in layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        x.sum().backward()
+    scene = trace._scene
+    rows = [row for row in scene.call_times if row.phase == "recompute"]
+    function = "test_each_recomputation_of_a_line_is_counted"
+    own = [row.count for row in rows if scene.call_frames[row.origin].function == function]
+    assert own == [2 * len(layers)]  # each recomputation, and its op
+
+
 def test_callers_of_a_compiled_region_have_its_bytes():
     scene = recordings.compiled()
     counted = [each for each in scene.counted_storages if each.lineno]

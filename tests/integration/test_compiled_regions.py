@@ -24,7 +24,7 @@ from torch.utils.checkpoint import (
 )
 
 import autogradviz
-from autogradviz.events import BackwardCaptured, RecorderFailed, RecorderLimited
+from autogradviz.events import BackwardCaptured, RecorderFailed, RecorderLimited, RegionRan
 
 pytestmark = pytest.mark.one_in(2, reason="compiles each program", in_ci=1)
 
@@ -110,6 +110,24 @@ def test_saved_slots_add_up_to_what_the_node_holds(backend, engine):
     assert {run.node_id for run in region.runs} <= trace.analysis.graph.nodes.keys()
     kinds = {slot.kind for slot in region.saved}
     assert kinds == {"value", "input"}
+
+
+def test_what_a_run_saves_is_held_from_that_run_on():
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
+    compiled = torch.compile(model, backend="aot_eager")
+    with autogradviz.record(model) as trace:
+        for _ in range(2):
+            compiled(torch.rand(4, 8)).sum().backward()
+    runs = trace.analysis.log.of(RegionRan)
+    of_node = {each.node_id: each for each in runs}
+    saved = [each for each in trace.analysis.saved.values() if each.node_id in of_node]
+    assert len(runs) == 2
+    assert len(saved) > 4
+    for each in saved:
+        run = of_node[each.node_id]
+        assert (each.saved_seq, each.saved_ns) == (run.seq, run.time_ns)
+    starts = {hold.start_ns for hold in trace.analysis.memory.holds}
+    assert starts == {run.time_ns for run in runs}
 
 
 def test_the_times_of_a_fold_have_no_compilation():

@@ -115,3 +115,35 @@ def test_buffer_that_forward_set_to_a_tensor_with_a_graph_has_one():
 def test_buffer_without_a_graph_requires_no_gradient(detached, name):
     trace, _ = trained(detached=detached)
     assert "requires_grad is False" in str(trace.why(name))
+
+
+def test_why_of_a_parameter_is_about_that_parameter():
+    first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+    model = torch.nn.Sequential(first, second)
+    with autogradviz.record(model) as trace:
+        h = first(torch.rand(4, 3))
+        h = h.detach()  # CUT
+        second(h).sum().backward()
+    answer = trace.why("0.weight")
+    assert answer.steps[-1].text == "the gradient path from the loss to 0.weight ends here"
+    assert answer.steps[-1].location.text.startswith("h = h.detach()")
+    assert answer.fix == "# delete this line, if the gradient is wanted here"
+
+
+def test_gradients_of_others_that_are_dropped_are_no_answer():
+    nets = torch.nn.ModuleDict({"G": torch.nn.Linear(2, 4), "D": torch.nn.Linear(4, 1)})
+    optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in nets.values()]
+    with autogradviz.record(nets) as trace:
+        for _ in range(3):
+            fake = nets["G"](torch.rand(8, 2))
+            optimizers[1].zero_grad()
+            nets["D"](fake.detach()).square().mean().backward()
+            optimizers[1].step()
+            optimizers[0].zero_grad()
+            (1 - nets["D"](fake)).square().mean().backward()
+            optimizers[0].step()
+    dropped = [entry for entry in trace.audit() if entry.mechanism == "drop"]
+    assert dropped
+    texts = {entry.effect for entry in dropped}
+    assert texts.isdisjoint(step.text for step in trace.why("G.weight").steps)
+    assert not texts.isdisjoint(step.text for step in trace.why("D.weight").steps)

@@ -76,6 +76,26 @@ def test_show_prints_a_summary_of_the_trace(folder, capsys):
     assert any(line.endswith("train.py:5") for line in lines)
 
 
+def test_show_gives_the_least_and_the_most_of_blocks_of_different_sizes(folder, capsys):
+    facts = [
+        [
+            m.module(i + 1, f"blocks.{i}"),
+            m.entered_module(i, i + 1, nr=i),
+            m.op("exp", (i + 1,), inputs=(50,), nr=i, call=i),
+            m.exited_module(i, nr=i + 1),
+            m.node(i, "ExpBackward0", nr=i),
+            m.tensor(i + 1, storage_nbytes=nbytes),
+            m.saved(i, i + 1, node=i, slot="result", nr=i),
+        ]
+        for i, nbytes in enumerate((521_000, 255_000, 255_000))
+    ]
+    event_log.save(m.make_log([m.began(model_name="GPT"), facts]), folder / "x.agv")
+    lines = shown(capsys, folder / "x.agv")
+    place = lines.index("held at peak, by module")
+    assert lines[place + 1].startswith("  1.0 MB")
+    assert lines[place + 1].endswith("blocks.*  3 blocks, 255 kB to 521 kB each")
+
+
 def test_show_sums_steps_memory_and_recomputations(folder, capsys):
     blocks = [
         [

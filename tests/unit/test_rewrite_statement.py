@@ -9,6 +9,7 @@ from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
     detached_store,
     detached_sum,
     safe_input,
+    with_torch_random,
     without_detach,
 )
 
@@ -90,3 +91,22 @@ def test_the_input_is_chosen_by_the_condition_of_the_user(made, chosen, fix):
 )
 def test_a_detach_is_removed(text, fix):
     assert without_detach(at(text)) == fix
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("if random.random() < self.p:", "if torch.rand(()).item() < self.p:"),
+        ("s = random.uniform(0.5, 1.5)", "s = torch.empty(()).uniform_(0.5, 1.5).item()"),
+        ("k = random.randint(0, n)", "k = torch.randint(0, n + 1, ()).item()"),
+        ("k = np.random.randint(0, n)", "k = torch.randint(0, n, ()).item()"),
+        ("x = x * np.random.rand()", "x = x * torch.rand(()).item()"),
+        ("a = random.choice(acts)", "a = acts[torch.randint(len(acts), ()).item()]"),
+        ("x = random.random() * random.betavariate(1, 2)", None),
+        ("noise = np.random.rand(4, 4)", None),
+        ("rng.random()", None),
+        ("x = (", None),
+    ],
+)
+def test_numbers_of_other_generators_are_drawn_by_torch(text, fix):
+    assert with_torch_random(at(text)) == fix

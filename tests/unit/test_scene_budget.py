@@ -129,3 +129,24 @@ def test_recording_that_checkpoints_all_of_it_has_no_plan():
         torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).sum().backward()
     peak = max(trace.analysis.memory.nbytes)
     assert all(plan.peak_nbytes < peak for plan in trace._viewer_scene.budget_plans)
+
+
+def test_plans_of_a_step_are_those_of_a_recording_of_that_step_alone():
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    with autogradviz.record(model) as trace:
+        for size in (128, 512, 256):
+            model(torch.rand(size, 16)).sum().backward()
+            optimizer.step()
+    scene = trace._viewer_scene
+    assert {plan.step for plan in scene.budget_plans} == {0, 1, 2}
+    for step, size in enumerate((128, 512, 256)):
+        with autogradviz.record(model) as alone:
+            model(torch.rand(size, 16)).sum().backward()
+            optimizer.step()
+        own = [plan for plan in scene.budget_plans if plan.step == step]
+        expected = alone._viewer_scene.budget_plans
+        assert [(p.modules, p.peak_nbytes, p.recomputed_nbytes) for p in own] == [
+            (p.modules, p.peak_nbytes, p.recomputed_nbytes) for p in expected
+        ]
+        assert [p.added_ns for p in own if p.added_ns <= 0] == []

@@ -110,7 +110,7 @@ def test_recorded_checkpoints_have_the_peak_first_and_all_their_regions():
 
 def test_checkpoints_of_several_steps_are_not_added_up():
     scene = checkpointed(without_checkpoints_nbytes=0)
-    steps = tuple(SceneStep(number=i, start_ns=i, end_ns=i, loss=None) for i in range(2))
+    steps = tuple(SceneStep(number=i, start_ns=i, end_ns=i, end_seq=i, loss=None) for i in range(2))
     scene = dataclasses.replace(scene, regions=scene.regions * 2, steps=steps)
     text = answer(scene, "what does checkpointing save").sentence
     assert text.startswith("In each step, 1 region keeps 0 B of arguments instead of 64 B, ")
@@ -129,7 +129,7 @@ def test_what_cannot_be_predicted_is_not_called_useless():
 def test_modules_of_a_plan_are_written_as_a_range():
     def plan(*modules):
         return SceneBudgetPlan(
-            peak_nbytes=1, recomputed_nbytes=1, added_ns=1, modules=modules, of=3,
+            step=0, peak_nbytes=1, recomputed_nbytes=1, added_ns=1, modules=modules, of=3,
             filename="", lineno=0, before="", after="",
         )  # fmt: skip
 

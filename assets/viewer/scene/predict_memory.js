@@ -31,9 +31,14 @@ const BANDWIDTH = 12e9;
 /**
  * @param {import("../types.js").Scene} scene
  * @param {Map<string, string>} chosen "checkpoint" or "offload" by module
+ * @param {number} [step] whose peak and times are meant, -1 for those of the recording
  * @returns {Prediction}
  */
-export function predictMemory({ module_calls, held_saves, storage_sizes }, chosen) {
+export function predictMemory(
+  { module_calls, held_saves, storage_sizes, steps },
+  chosen,
+  step = -1,
+) {
   // Calls are in the order in which they started: the enclosing one comes first.
   /** @type {number[]} */
   const regions = [];
@@ -75,9 +80,9 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
   const copied = new Map();
   const add = (
     /** @type {Map<number, number>} */ sums,
-    /** @type {number} */ step,
+    /** @type {number} */ at,
     /** @type {number} */ value,
-  ) => value && sums.set(step, (sums.get(step) ?? 0) + value);
+  ) => value && (step < 0 || step === at) && sums.set(at, (sums.get(at) ?? 0) + value);
   module_calls.forEach((call, at) => {
     const region = regions[at];
     if (region >= 0 && kindOf(region) === "offload") add(copied, call.step, call.copied);
@@ -92,9 +97,17 @@ export function predictMemory({ module_calls, held_saves, storage_sizes }, chose
   const curve = sumIntervals(intervals, (key) => storage_sizes[key % count].nbytes);
   const durations = sorted(recomputeNs);
   const bytes = median(sorted(copied));
-  const peak = curve.reduce((most, { nbytes }) => Math.max(most, nbytes), 0);
+  const begin = steps[step - 1]?.end_seq ?? 0;
+  const end = steps[step]?.end_seq ?? -1;
+  const highest = { time_ns: 0, nbytes: 0 };
+  curve.forEach((point, at) => {
+    const next = curve[at + 1]?.time_ns ?? Infinity;
+    const inside = next > begin && (end < 0 || point.time_ns < end);
+    if (inside && point.nbytes > highest.nbytes) Object.assign(highest, point);
+  });
+  const peak = highest.nbytes;
   const held = () => {
-    const seq = curve.find(({ nbytes }) => nbytes === peak)?.time_ns ?? 0;
+    const seq = highest.time_ns;
     const atPeak = new Set();
     const again = new Set();
     const first = new Set();

@@ -8,7 +8,7 @@ import { peakIn } from "./storage_holds.js";
 
 /** @typedef {import("../types.js").SceneCountedStorage} CountedStorage */
 /** @typedef {import("../types.js").Scene} Scene */
-/** @typedef {"module" | "kind" | "line"} Grouping */
+/** @typedef {"module" | "kind" | "line" | "all memory"} Grouping */
 /** @typedef {{label: string, values: number[], peak: number, first: number}} Layer */
 
 const MAX_LAYERS = 9;
@@ -20,6 +20,7 @@ export const GROUPINGS = {
   module: (storage) => blockPrefix(storage.module) || "no module",
   kind: ({ storage_id }, scene) => kindOfStorage(scene, storage_id),
   line: (storage) => placeOf(storage) || "no line",
+  "all memory": () => "",
 };
 
 /**

@@ -182,6 +182,8 @@ export function largerSavedText({ nbytes, recomputed_nbytes, shared_nbytes }) {
 
 /**
  * @param {Scene} scene
+ * @param {number} [step] on display; only the last one can have stopped
  * @returns {boolean} whether what no backward read is what it did not reach
  */
-export const isStopped = ({ summary }) => summary.error_type !== "";
+export const isStopped = ({ summary, steps }, step = -1) =>
+  summary.error_type !== "" && (step < 0 || step === steps.length - 1);

@@ -218,8 +218,13 @@ export class Scrubber {
     const failed = this.failedAt === null ? NaN : x(this.failedAt);
     if (this.layers === undefined) this.#makeLayers();
     paintMemory(pen, x, height, this.store, failed, this.layers ?? null);
-    const plan = this.store.scene.budget_plans[this.store.plan];
-    if (plan) paintBudget(pen, [x(0), x(end)], height, this.store.scene, plan.peak_nbytes);
+    const { budget_plans: plans, steps } = this.store.scene;
+    const plan = plans[this.store.plan];
+    if (plan) {
+      const { start_ns, end_ns } = steps[plan.step];
+      const whole = steps.length < 2 ? [0, end] : [start_ns, end_ns];
+      paintBudget(pen, [x(whole[0]), x(whole[1])], height, this.store.scene, plan.peak_nbytes);
+    }
     if (this.store.scene.summary.torn) {
       paintTorn(pen, { left: x(end), top: 15, right: width, bottom: height - 3 });
     }

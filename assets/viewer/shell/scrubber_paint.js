@@ -133,7 +133,7 @@ export function paintFailure({ ctx, palette }, x, height) {
  * Paint the line of the budget, and its bytes.
  *
  * @param {Pen} pen
- * @param {[left: number, right: number]} recording
+ * @param {[left: number, right: number]} step of the budget
  * @param {number} height
  * @param {import("../types.js").Scene} scene
  * @param {number} nbytes

@@ -39,6 +39,7 @@ from autogradviz.diagnose.evidence.recompute_value_diff import first_value_misma
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.finding_text import short_location
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.statements_rewritten_as_fixes import with_torch_random
 from autogradviz.diagnose.source.writes_by_name_and_in_threads import Write, writes
 from autogradviz.event_log.stacks import line_of_file
 from autogradviz.events import CompileStarted, FrameSeen, ModeChanged, StateChanged
@@ -173,7 +174,7 @@ def _cause_of(
             ],
             *_threads(evidence, best),
         ),
-        fix=_FOR_THREADS if other_thread(evidence, best) else _fix(best),
+        fix=_FOR_THREADS if other_thread(evidence, best) else _fix(best, culprit),
         confidence="certain" if best.stack_id is not None else "likely",
         events=(best.seq,),
     )
@@ -317,12 +318,15 @@ def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) 
     return int(bool(names & read))
 
 
-def _fix(change: StateChanged) -> str:
+def _fix(change: StateChanged, culprit: SourceLocation | None) -> str:
     tail = _display_name(change)
     if change.state_kind == "random":
+        drawn = with_torch_random(culprit)
         return (
             "# draw with torch (checkpoint restores its random state), or draw before the region\n"
             "# and pass the result in as an argument"
+            if drawn is None
+            else f"{drawn}\n# checkpoint restores the random state of torch"
         )
     if change.state_kind == "context":
         return (

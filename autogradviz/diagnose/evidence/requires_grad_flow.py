@@ -133,7 +133,12 @@ def fix_of(kind: EndKind, location: SourceLocation | None) -> str:
         return _STAY
     changed = loss_for_accuracy(location) if kind in _WITHOUT_DERIVATIVE else None
     if changed is None and kind == "detach" and (statement := without_detach(location)):
-        changed = f"{statement}\n# if the gradient is wanted here"
+        target, _, value = statement.partition(" = ")
+        changed = (
+            "# delete this line, if the gradient is wanted here"
+            if target == value
+            else f"{statement}\n# if the gradient is wanted here"
+        )
     elif changed is None and kind in _THROUGH_NUMBERS:
         changed = without_numbers(location)
     elif changed is None and kind in _REWRITTEN:

@@ -442,6 +442,64 @@ def method_calls(statement: ast.stmt, name: str) -> Iterator[ast.Call]:
             yield from [node] * (node.func.attr == name)
 
 
+def with_torch_random(location: SourceLocation | None) -> str | None:
+    """Return a line's statement with numbers that PyTorch draws, None unless it draws others.
+
+    Checkpoint restores PyTorch's random state only. Of an ``if``, the result is its first line.
+    """
+    text = "" if location is None else location.text
+    for statement in [*_parsed(text), *_parsed(f"{text} pass")]:
+        drawer = _TorchDrawer()
+        changed = drawer.visit(statement)
+        if drawer.found and not drawer.failed:
+            return ast.unparse(changed).splitlines()[0]
+    return None
+
+
+def _parsed(text: str) -> list[ast.stmt]:
+    try:
+        return parse(text.strip()).body
+    except (SyntaxError, ValueError):
+        return []
+
+
+class _TorchDrawer(ast.NodeTransformer):
+    """Replaces calls of ``random`` and ``numpy.random`` by calls of ``torch``."""
+
+    def __init__(self) -> None:
+        self.found = self.failed = False
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        module, _, function = ast.unparse(node.func).rpartition(".")
+        if module not in {"random", "np.random", "numpy.random"}:
+            return node
+        arguments = [ast.unparse(each) for each in node.args]
+        key = function, len(arguments)
+        if module == "random" and key == ("randint", 2):
+            key = "randint inclusive", 2
+        template = _DRAWN_BY_TORCH.get(key)
+        if template is None or node.keywords:
+            self.failed = True
+            return node
+        self.found = True
+        return ast.parse(template.format(*arguments), mode="eval").body
+
+
+_DRAWN_BY_TORCH: Final = {
+    ("random", 0): "torch.rand(()).item()",
+    ("rand", 0): "torch.rand(()).item()",
+    ("uniform", 2): "torch.empty(()).uniform_({}, {}).item()",
+    ("gauss", 2): "torch.normal({}, {}, ()).item()",
+    ("normal", 2): "torch.normal({}, {}, ()).item()",
+    ("randint inclusive", 2): "torch.randint({}, {} + 1, ()).item()",
+    ("randint", 2): "torch.randint({}, {}, ()).item()",
+    ("randrange", 1): "torch.randint({}, ()).item()",
+    ("choice", 1): "{0}[torch.randint(len({0}), ()).item()]",
+}
+"""By function and number of arguments."""
+
+
 def statements_of(location: SourceLocation | None) -> Iterator[ast.stmt]:
     """Yield the simple statement at a line: its recorded text, or else that of its file."""
     if location is None:

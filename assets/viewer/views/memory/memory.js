@@ -9,12 +9,13 @@ import { copyButton } from "../../copy_button.js";
 import { button, choice, h } from "../../dom.js";
 import { largestKinds } from "../../scene/saved_kind_colors.js";
 import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
+import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
 import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { panel, table } from "../panels_and_tables.js";
 import { heldRows } from "./rows_held_at_peak.js";
-import { StackedMemory } from "./stacked_memory.js";
+import { ALL, ORDER, StackedMemory, kindOfAll, livePeak } from "./stacked_memory.js";
 
 /** @typedef {import("../../scene/predict_memory.js").Prediction} Prediction */
 /** @typedef {import("./rows_held_at_peak.js").HeldRow} HeldRow */
@@ -30,16 +31,6 @@ const ALIKE = 0.02;
 /** Share of the peak from which something is worth a sentence. */
 const MUCH = 0.05;
 
-/** @type {Record<string, string>} words for kinds of all memory */
-const LIVE = {
-  saved: "saved tensors",
-  recomputed: "recomputed tensors",
-  forward: "other results of the forward",
-  backward: "other results of backward",
-  optimizer: "other results of the optimizer",
-  other: "older or of no operator",
-};
-
 export class Memory {
   /**
    * @param {import("../../shared_view_state.js").Store} store
@@ -54,7 +45,7 @@ export class Memory {
     this.open = new Set();
     /** @type {WeakMap<HeldRow, HTMLElement>} */
     this.elements = new WeakMap();
-    this.before = predictMemory(store.scene, new Map());
+    this.before = this.#predict([]);
     this.inRegion = new Set(store.scene.regions.map(({ module }) => module));
     const calls = [...store.scene.module_calls];
     const fixed = new Set(calls.map((each) => each.fixed && each.module));
@@ -68,6 +59,9 @@ export class Memory {
     const head = ["held at the peak by", "bytes", "", "checkpointing it", "try"];
     const group = (/** @type {string} */ name) =>
       this.chart.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
+    const groupings = ["kind", "module", "line"];
+    if (store.scene.live_points.length) groupings.push(ALL);
+    this.live = h("p", "agv-difference-more");
     const tableElement = (this.table = table(head, 1, 1, this.body, {
       name: 0,
       columns: "60px minmax(0, 1fr) 116px auto",
@@ -77,12 +71,9 @@ export class Memory {
       "agv-memory",
       panel(
         "wide",
-        [
-          this.sentence,
-          h("span", "agv-end", choice(["kind", "module", "line"], this.chart.grouping, group)),
-        ],
+        [this.sentence, h("span", "agv-end", choice(groupings, this.chart.grouping, group))],
         this.code,
-        liveMemory(store.scene),
+        this.live,
         this.chart.element,
       ),
       h("section", "agv-panel agv-panel-table", tableElement),
@@ -108,7 +99,10 @@ export class Memory {
 
   #build() {
     this.summary = summaryOf(this.store.scene, this.store.step);
+    this.before = this.#predict([]);
     this.rows = heldRows(this.store);
+    this.live.textContent = liveMemory(this.store);
+    this.live.hidden = !this.live.textContent;
     this.open.clear();
     // The largest modules are opened while the table is short.
     let shown = this.rows.length;
@@ -222,7 +216,11 @@ export class Memory {
   #predictionCells(row, around) {
     const none = [h("td"), h("td")];
     // Of a step that failed, only its finding is to be changed.
-    if (!this.before.curve.length || row.kind !== "module" || isStopped(this.store.scene)) {
+    if (
+      !this.before.curve.length ||
+      row.kind !== "module" ||
+      isStopped(this.store.scene, this.store.step)
+    ) {
       return none;
     }
     const { modules, pattern, checkpoint, freed } = this.#best(row, around);
@@ -295,7 +293,7 @@ export class Memory {
     for (const { kind, modules } of choices) {
       for (const module of modules) if (this.free.has(module)) kinds.set(module, kind);
     }
-    return predictMemory(this.store.scene, kinds);
+    return predictMemory(this.store.scene, kinds, this.store.step);
   }
 
   /**
@@ -304,9 +302,11 @@ export class Memory {
    *   first one of the process, the time of a module may be that of what was loaded in it
    */
   #timeAdded({ recomputeNs, recomputeRangeNs: [least, most], steps }) {
-    const { end_ns, idle_ns } = this.store.scene.summary;
-    const idle = idle_ns.reduce((sum, time, at) => sum + (at % 2 ? time : -time), 0);
-    const whole = Math.max(1, (end_ns - idle) / Math.max(1, this.store.scene.steps.length));
+    const { scene, step } = this.store;
+    const range = scene.steps[step] ?? { start_ns: 0, end_ns: scene.summary.end_ns };
+    const { start_ns, end_ns } = range;
+    const active = end_ns - start_ns - overlapOf(idleTimes(scene), start_ns, end_ns);
+    const whole = Math.max(1, active / Math.max(1, step < 0 ? scene.steps.length : 1));
     const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
     const [low, high] = [percent(least), percent(most)];
     if (steps < FEW_STEPS && low > 100) return "unknown";
@@ -352,7 +352,7 @@ export class Memory {
    */
   #remedy(peak) {
     const { summary } = this;
-    if (isStopped(this.store.scene)) return "then the step stopped";
+    if (isStopped(this.store.scene, this.store.step)) return "then the step stopped";
     const held = summary.held_nbytes + summary.older_nbytes;
     if (held > MUCH * peak && summary.backwards && !summary.error_type) {
       return `${formatBytes(held)} are still held at the end, though backward has run`;
@@ -365,12 +365,13 @@ export class Memory {
       if (freed > (best?.freed ?? 0)) best = { freed, name, prediction };
     }
     // Of modules that free about as much, that of the plans, which compute less again.
-    const plan = this.store.step < 0 ? this.store.scene.budget_plans.at(-1) : undefined;
-    const freed = plan ? this.before.peak - plan.peak_nbytes : 0;
-    if (plan?.modules.length === 1 && freed && (best?.freed ?? 0) - freed < ALIKE * peak) {
+    const { step, scene } = this.store;
+    const plan = scene.budget_plans.findLast((each) => step < 0 || each.step === step);
+    if (plan?.modules.length === 1) {
       const [name] = plan.modules;
       const prediction = this.#predict([{ kind: KINDS[0], modules: plan.modules }]);
-      best = { freed, name, prediction };
+      const freed = this.before.peak - prediction.peak;
+      if (freed && (best?.freed ?? 0) - freed < ALIKE * peak) best = { freed, name, prediction };
     }
     if (!this.before.curve.length) return "a prediction needs record(model) with its ops";
     const { recomputed_nbytes: again } = summary;
@@ -426,19 +427,23 @@ export class Memory {
 /**
  * Return a sentence on all memory at its peak, of which saved tensors are a part.
  *
- * @param {import("../../types.js").Scene} scene
- * @returns {HTMLElement} hidden without a recording of all memory
+ * @param {import("../../shared_view_state.js").Store} store
+ * @returns {string} "" without a recording of all memory
  */
-function liveMemory({ live_memory: rows }) {
-  const known = [...rows].filter(({ nbytes }) => nbytes >= 0).sort((a, b) => b.nbytes - a.nbytes);
-  const total = known.reduce((sum, { nbytes }) => sum + nbytes, 0);
-  const words = known.map(({ kind, nbytes }) => `${LIVE[kind] ?? kind} ${formatBytes(nbytes)}`);
-  const unknown = [...rows].filter(({ nbytes }) => nbytes < 0).map(({ kind }) => kind);
-  const rest = unknown.length ? ` Unaccounted: not known, ${unknown[0]} has no counter.` : "";
-  const text = `All memory at its peak, ${formatBytes(total)}: ${words.join(", ")}.${rest}`;
-  const element = h("p", "agv-difference-more", text);
-  element.hidden = !rows.length;
-  return element;
+function liveMemory({ scene, step }) {
+  const { live_memory, live_points: points, steps } = scene;
+  if (!points.length) return "";
+  const chosen = steps[step];
+  const { at, nbytes } = livePeak(scene, chosen?.start_ns ?? 0, chosen?.end_ns ?? Infinity);
+  const point = points[at];
+  const words = [...ORDER]
+    .filter((kind) => point[kind] > 0)
+    .sort((a, b) => point[b] - point[a])
+    .map((kind) => `${kindOfAll(kind)} ${formatBytes(point[kind])}`);
+  const unknown = live_memory.find((each) => each.nbytes < 0)?.kind;
+  const rest = unknown ? ` Unaccounted: not known, ${unknown} has no counter.` : "";
+  const where = chosen ? `the peak of step ${chosen.number}` : "its peak";
+  return `All memory at ${where}, ${formatBytes(nbytes)}: ${words.join(", ")}.${rest}`;
 }
 
 /**

@@ -1,5 +1,5 @@
 // @ts-check
-/** Saved memory over time as stacked layers: by module, kind of node or source line. */
+/** Memory over time as stacked layers: saved, by module, kind or line; or all of it. */
 
 import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { KeptDrawing, clipped } from "../../canvas/size_cache_and_clip_canvas.js";
@@ -28,6 +28,28 @@ const AXIS_HEIGHT = 22;
 /** Below this width there is no room for the legend; the table has the same colors. */
 const NARROW = 560;
 
+export const ALL = "all memory";
+
+/** Kinds of all memory, from the bottom. */
+export const ORDER = /** @type {const} */ ([
+  "parameters",
+  "optimizer_state",
+  "gradients",
+  "saved",
+  "other",
+]);
+/** @type {["leaf" | "backward" | "saved" | "text3", number][]} the hue of each, and its share */
+const HUES = [
+  ["leaf", 0.75],
+  ["leaf", 0.35],
+  ["backward", 0.7],
+  ["saved", 0.7],
+  ["text3", 0.45],
+];
+
+/** @param {string} kind of all memory */
+export const kindOfAll = (kind) => (kind === "saved" ? "saved tensors" : kind.replace("_", " "));
+
 /** The end of a module's path, which tells blocks apart: "h.3" of "transformer.h.3". */
 const shortName = (/** @type {string} */ label) => label.replace(/^.*\.([^.]+\.\d+)$/, "$1");
 
@@ -41,14 +63,16 @@ export class StackedMemory {
     this.palette = palette;
     /** @type {Grouping} */
     this.grouping = store.scene.ribbons.length ? "kind" : "module";
-    this.times = changeTimes(store);
-    this.layers = stackLayers(store, this.times, this.grouping);
+    this.times = this.saved = changeTimes(store);
+    /** @type {import("../../scene/saved_memory_layers.js").Layer[]} */
+    this.layers = [];
     this.legendWidth = 0;
     /** @type {import("../../scene/predict_memory.js").Curve | null} what a choice would hold */
     this.predicted = null;
     this.canvas = chartCanvas();
     this.element = h("div", "agv-chart", this.canvas);
     this.kept = new KeptDrawing(this.canvas);
+    this.group(this.grouping);
     listen(this.canvas, "click", (event) => this.#click(event.offsetX, event.offsetY));
     this.resizer = onResize(this.element, () => this.draw());
     store.subscribe(["time", "selected", "view", "step"], (change) => this.draw(change === "time"));
@@ -61,8 +85,15 @@ export class StackedMemory {
   /** @param {Grouping} grouping */
   group(grouping) {
     this.grouping = grouping;
-    this.layers = stackLayers(this.store, this.times, grouping);
+    this.times = this.isAll ? this.store.scene.live_points.map((each) => each.time_ns) : this.saved;
+    this.layers = this.isAll
+      ? allLayers(this.store.scene)
+      : stackLayers(this.store, this.times, grouping);
     this.draw();
+  }
+
+  get isAll() {
+    return this.grouping === ALL;
   }
 
   /** @param {import("../../scene/predict_memory.js").Curve | null} curve null without a choice */
@@ -90,12 +121,14 @@ export class StackedMemory {
   /** @returns {{nbytes: number, time: number}} */
   get #peak() {
     const [start_ns, end_ns] = this.#range;
+    if (this.isAll) return livePeak(this.store.scene, start_ns, end_ns);
     return peakIn(this.store.scene, { start_ns, end_ns });
   }
 
   /** @returns {string | null} label of the layer that holds the selection */
   #selectedLayer() {
     const { selected, scene } = this.store;
+    if (this.isAll) return null;
     if (selected?.kind === "storage") {
       const { storage_id } = scene.storages[selected.index];
       const counted = scene.counted_storages.find((each) => each.storage_id === storage_id);
@@ -139,7 +172,7 @@ export class StackedMemory {
     const range = this.#range;
     const bottom = height - AXIS_HEIGHT;
     const peak = this.#peak;
-    const older = scene.summary.older_nbytes;
+    const older = this.isAll ? 0 : scene.summary.older_nbytes;
     const atPeak = this.layers.map(({ values }) => values[lastAt(this.times, peak.time)] ?? 0);
     this.atPeak = atPeak;
     const longest = this.layers.map(({ label }, at) =>
@@ -147,7 +180,8 @@ export class StackedMemory {
     );
     this.legendWidth =
       width < NARROW ? RIGHT : Math.min(0.4 * (width - LEFT), Math.max(0, ...longest) + 44);
-    const most = Math.max(1, ...(this.predicted ?? []).map(({ nbytes }) => nbytes));
+    const predicted = this.isAll ? [] : (this.predicted ?? []);
+    const most = Math.max(1, ...predicted.map(({ nbytes }) => nbytes));
     const top = Math.max(most, peak.nbytes + older);
     const axis = timeAxis(sceneIndex, "events");
     const x = this.#xOf(width);
@@ -164,9 +198,10 @@ export class StackedMemory {
     paintTimes(pen, x, range, bottom + AXIS_HEIGHT / 2, null, axis);
     clipped(pen, plot, () => {
       this.#paintLayers(pen, x, y);
-      if (this.predicted) this.#paintPredicted(pen, x, y, this.predicted);
+      if (predicted.length) this.#paintPredicted(pen, x, y, predicted);
       const bytes = peak.nbytes + older;
-      paintPeak(pen, x(peak.time), y(bytes), LEFT, right, palette.saved, formatBytes(bytes));
+      const color = this.isAll ? palette.text : palette.saved;
+      paintPeak(pen, x(peak.time), y(bytes), LEFT, right, color, formatBytes(bytes));
     });
     if (width >= NARROW) this.#paintLegend(pen, width);
   }
@@ -229,6 +264,7 @@ export class StackedMemory {
    * @returns {string}
    */
   #tint(palette, index, on) {
+    if (this.isAll) return mix(palette[HUES[index][0]], palette.surface, HUES[index][1]);
     const hue = kindHue(this.store.scene, this.layers[index].label, hostTheme());
     if (hue) return mix(hue, palette.surface, on ? 1 : 0.8);
     const share = 0.16 + (0.46 * index) / Math.max(1, this.layers.length - 1);
@@ -279,7 +315,7 @@ export class StackedMemory {
   #summary() {
     const largest = [...this.layers].sort((a, b) => b.peak - a.peak)[0];
     return largest
-      ? `Saved memory by ${this.grouping}; most by ${largest.label}, ${formatBytes(largest.peak)}`
+      ? `${this.isAll ? "All" : "Saved"} memory by ${this.grouping}; most by ${largest.label}, ${formatBytes(largest.peak)}`
       : "No tensor was saved";
   }
 
@@ -301,6 +337,7 @@ export class StackedMemory {
       if (share >= 0 && share <= 1) this.store.set("time", timeAt(from + share * (to - from)));
       return;
     }
+    if (this.isAll) return;
     const layer = this.layers[this.layers.length - 1 - at];
     const { scene, sceneIndex } = this.store;
     const storages = scene.counted_storages
@@ -309,6 +346,35 @@ export class StackedMemory {
     const index = storages.length ? sceneIndex.storageOf.get(storages[0].storage_id) : undefined;
     if (index !== undefined) this.store.set("selected", { kind: "storage", index });
   }
+}
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @returns {import("../../scene/saved_memory_layers.js").Layer[]} of all memory, from the bottom
+ */
+function allLayers({ live_points: points }) {
+  return ORDER.map((kind) => {
+    const values = points.map((each) => each[kind]);
+    return { label: kindOfAll(kind), values, peak: Math.max(0, ...values), first: 0 };
+  });
+}
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @param {number} start_ns
+ * @param {number} end_ns
+ * @returns {{nbytes: number, time: number, at: number}} the highest point of all memory in a range
+ */
+export function livePeak({ live_points: points }, start_ns, end_ns) {
+  const found = { nbytes: 0, time: start_ns, at: 0 };
+  points.forEach((each, at) => {
+    const time = each.time_ns;
+    const nbytes = ORDER.reduce((sum, kind) => sum + each[kind], 0);
+    const until = points[at + 1]?.time_ns ?? Infinity;
+    if (time > end_ns || until <= start_ns || nbytes <= found.nbytes) return;
+    Object.assign(found, { nbytes, time: Math.max(time, start_ns), at });
+  });
+  return found;
 }
 
 /**

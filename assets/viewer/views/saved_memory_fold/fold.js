@@ -7,6 +7,7 @@ import { button, chartCanvas, claim, h, listen, onResize } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
+import { summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
@@ -101,6 +102,18 @@ export class Fold {
     return this.store.scene.folds[this.at];
   }
 
+  /**
+   * @returns {number} the step of the fold, -1 if others of the step or memory of earlier steps
+   *   make its peak: the plans are of whole steps
+   */
+  get #budgetStep() {
+    const { scene } = this.store;
+    const { step, peak_nbytes } = this.fold;
+    const own = scene.folds.filter((each) => each.step === step);
+    const isWhole = scene.folds.length === 1 || summaryOf(scene, step).peak_nbytes === peak_nbytes;
+    return own.length === 1 && isWhole ? step : -1;
+  }
+
   /** @returns {HTMLElement | false} buttons of all folds, if there are several */
   #choice() {
     const folds = [...this.store.scene.folds];
@@ -145,7 +158,9 @@ export class Fold {
     });
     this.#showEntry();
     this.answer.replaceChildren();
-    this.#answer();
+    // A plan is of one step.
+    if (this.store.plan >= 0) this.store.set("plan", -1);
+    else this.#answer();
   }
 
   /** Scroll to the button of the fold on display. */
@@ -156,20 +171,22 @@ export class Fold {
 
   /** Write what fills the memory, as recorded or as the budget on display predicts. */
   #answer() {
-    const { findings, budget_plans: plans, folds } = this.store.scene;
+    const { findings, budget_plans: plans } = this.store.scene;
     this.title.textContent = findings.length ? findings[0].title : this.fold.sentence;
-    const plan = folds.length === 1 ? plans[this.store.plan] : undefined;
+    const step = this.#budgetStep;
+    const chosenPlan = plans[this.store.plan];
+    const plan = chosenPlan?.step === step ? chosenPlan : undefined;
     const chosen = new Map(plan?.modules.map((name) => [name, "checkpoint"]));
-    this.held = plan && predictMemory(this.store.scene, chosen).held();
+    this.held = plan && predictMemory(this.store.scene, chosen, step).held();
     const light = (/** @type {string} */ kind) => {
       this.kind = this.kind === kind ? "" : kind;
       this.draw();
       return this.kind === kind;
     };
     const parts = makeAnswer(this.store, this.fold, this.ribbons ?? [], light, plan, this.held);
-    // The plans are of the whole recording.
-    if (plans.length && folds.length === 1) {
+    if (plans.some((each) => each.step === step)) {
       this.budget ??= new Budget(this.store, this.palette);
+      if (this.budget.step !== step) this.budget.show(step);
       parts.splice(-1, 0, this.budget.element);
     }
     // The budget keeps its place, and with it the focus and the pointer that drags it.

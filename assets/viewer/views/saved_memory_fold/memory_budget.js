@@ -1,11 +1,12 @@
 // @ts-check
-/** The budget: the peak that the reader wants, and what to checkpoint for it, as predicted. */
+/** The budget of a step: the peak that the reader wants, and what to checkpoint for it, predicted. */
 
 import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { write } from "../../canvas/text_fitted_to_width.js";
 import { copyButton } from "../../copy_button.js";
 import { h, listen, section } from "../../dom.js";
+import { summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import {
   formatBytes,
   formatDuration,
@@ -26,13 +27,15 @@ export class Budget {
   constructor(store, palette) {
     this.store = store;
     this.palette = palette;
-    const { budget_plans: plans, summary } = store.scene;
-    this.plans = [...plans];
-    this.peak = summary.peak_nbytes;
+    this.step = -1;
+    /** @type {Plan[]} of the step */
+    this.plans = [];
+    this.first = 0;
+    this.peak = 0;
     this.canvas = h("canvas", { class: "agv-chart-canvas", attrs: { "aria-hidden": "true" } });
     this.input = h("input", {
       class: "agv-budget-range",
-      attrs: { type: "range", min: 0, max: plans.length, step: 1, "aria-label": "Budget" },
+      attrs: { type: "range", min: 0, step: 1, "aria-label": "Budget" },
     });
     this.input.value = "0";
     this.text = h("div", { class: "agv-text", attrs: { "aria-live": "polite" } });
@@ -46,10 +49,10 @@ export class Budget {
       this.text,
       this.patch,
     );
-    this.element.hidden = !plans.length;
-    listen(this.input, "input", () => store.set("plan", Number(this.input.value) - 1));
+    const choose = (/** @type {number} */ at) => store.set("plan", at < 0 ? at : this.first + at);
+    listen(this.input, "input", () => choose(Number(this.input.value) - 1));
     const drag = (/** @type {PointerEvent} */ event) => {
-      if (event.buttons) store.set("plan", this.#nearest(event.offsetX));
+      if (event.buttons) choose(this.#nearest(event.offsetX));
     };
     listen(chart, "pointerdown", (event) => {
       chart.setPointerCapture(event.pointerId);
@@ -61,7 +64,25 @@ export class Budget {
     listen(this.input, "change", show);
     listen(chart, "pointerup", show);
     store.subscribe(["plan"], () => this.#fill());
+  }
+
+  /** @param {number} step whose plans are offered */
+  show(step) {
+    const { scene } = this.store;
+    this.step = step;
+    this.first = scene.budget_plans.findIndex((each) => each.step === step);
+    this.plans = scene.budget_plans.filter((each) => each.step === step);
+    this.peak = summaryOf(scene, step).peak_nbytes;
+    this.input.max = String(this.plans.length);
+    const note = /** @type {Element} */ (this.element.querySelector(".agv-muted"));
+    const of = scene.steps.length > 1 ? `of step ${scene.steps[step].number}: ` : "";
+    note.textContent = `${of}drag the peak down`;
     this.#fill();
+  }
+
+  /** @returns {number} index of the plan on display, -1 for none */
+  get #at() {
+    return Math.max(-1, this.store.plan - this.first);
   }
 
   /** @returns {{peak: number, again: number}[]} of the step as it is, and of each plan */
@@ -92,12 +113,12 @@ export class Budget {
   }
 
   #fill() {
-    const { plan: at, scene } = this.store;
+    const at = this.#at;
     this.input.value = String(at + 1);
     const plan = this.plans[at];
     this.input.setAttribute("aria-valuetext", formatBytes(plan ? plan.peak_nbytes : this.peak));
     this.text.textContent = plan ? sentence(plan) : asItIs(this.plans, this.peak);
-    this.patch.replaceChildren(...(plan ? patchOf(plan, scene.steps.length) : []));
+    this.patch.replaceChildren(...(plan ? patchOf(plan, this.store.scene) : []));
     this.draw();
   }
 
@@ -121,7 +142,7 @@ export class Budget {
     for (const { peak, again } of points) ctx.lineTo(this.#x(peak / this.peak), y(again));
     ctx.stroke();
     points.forEach(({ peak, again }, index) => {
-      const on = index === this.store.plan + 1;
+      const on = index === this.#at + 1;
       ctx.beginPath();
       ctx.arc(this.#x(peak / this.peak), y(again), on ? 5 : 2.6, 0, 2 * Math.PI);
       ctx.fillStyle = on ? palette.recompute : palette.surface;
@@ -155,12 +176,13 @@ function sentence({ modules, of }) {
  * Return the line to change, as a patch, and the time that it adds.
  *
  * @param {Plan} plan
- * @param {number} steps recorded
+ * @param {import("../../types.js").Scene} scene
  * @returns {HTMLElement[]}
  */
-function patchOf({ filename, lineno, before, after, added_ns, modules, of }, steps) {
-  const warm = steps > 1 ? "" : "; the time of one step is unreliable";
-  const time = h("p", "agv-muted", `about ${formatDuration(added_ns)} more in a step${warm}`);
+function patchOf({ filename, lineno, before, after, added_ns, modules, of, step }, { steps }) {
+  const warm = step ? "" : "; the time of a first step is unreliable";
+  const where = steps.length > 1 ? `step ${steps[step].number}` : "a step";
+  const time = h("p", "agv-muted", `about ${formatDuration(added_ns)} more in ${where}${warm}`);
   if (!lineno) return [time];
   const old = before.trim();
   const replaced = after.trim() || "checkpoint(module, x, use_reentrant=False)";

@@ -307,16 +307,25 @@ class SourcePage {
     const key = placeKey({ filename: file, lineno: number });
     const own = this.nodes.get(key) ?? [];
     const failed = own.some((node) => nodes[node].error || nodes[node].state === "failed");
-    const writes = own.some((node) => nodes[node].writes) || isBlamed(store, file, number);
-    const isHint = !failed && store.scene.findings[0]?.confidence === "hint";
+    const [finding] = store.scene.findings;
+    const isHint = !failed && finding?.confidence === "hint";
+    // One finding has one culprit and one victim; nodes are asked if it has no lines.
+    const isKnown = finding?.culprit_line || finding?.victim_line;
+    const isCulprit = isKnown
+      ? isBlamed(store, file, number)
+      : own.some((node) => nodes[node].writes);
+    const isVictim = isKnown
+      ? finding.victim_line === number && finding.victim_file === file
+      : failed;
+    const role = isCulprit ? "culprit" : isVictim ? "victim" : "";
     const cells = h("span", "agv-source-tag");
     const line = h(
       "div",
-      `agv-source-line ${writes ? "agv-culprit" : failed ? "agv-victim" : ""} ${isHint ? "agv-hint" : ""}`,
+      `agv-source-line ${role && `agv-${role}`} ${isHint ? "agv-hint" : ""}`,
       h("span", "agv-source-number", String(number)),
       this.marks?.size ? h("span", "agv-marks", ...(this.marks.get(key) ?? [])) : null,
       codeLine(text),
-      writes || failed ? h("span", "agv-role", writes ? "culprit" : "victim") : null,
+      role ? h("span", "agv-role", role) : null,
       cells,
     );
     line.dataset["line"] = key;

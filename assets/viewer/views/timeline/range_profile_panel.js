@@ -16,7 +16,7 @@ import {
 import { moduleTimes, nameOfModules } from "../../scene/module_times_tree.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { lineLink } from "../panels_and_tables.js";
-import { heldBytesAt, releasedIn } from "../../scene/sum_and_describe_saved_bytes.js";
+import { heldBytesAt, isStopped, releasedIn } from "../../scene/sum_and_describe_saved_bytes.js";
 import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
@@ -243,7 +243,8 @@ export class RangeProfilePanel {
    */
   #lead({ active, phases }, lines) {
     const backward = phases.find(({ name }) => name === "backward")?.total ?? 0;
-    if (backward && this.store.scene.nodes.some(({ state }) => state === "failed")) {
+    const { scene, step } = this.store;
+    if (backward && isStopped(scene, step) && scene.nodes.some((n) => n.state === "failed")) {
       return [`Backward stopped after ${formatDuration(backward)}`];
     }
     const [line] = lines.filter(({ filename }) => filename);
