@@ -543,6 +543,29 @@ def test_weights_that_are_tied_or_never_were_are_no_finding(make):
     assert not findings_of_training(model, model.parameters())
 
 
+class WordsOfTwoWeights(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(4, 6)
+        self.head = torch.nn.Linear(6, 4, bias=False)
+
+    def forward(self, x):
+        return self.head(self.embedding(x))
+
+
+@pytest.mark.parametrize("first", ["", "model.head.weight = model.embedding.weight"])
+def test_weights_that_a_script_ties_before_or_after_training_are_no_finding(tmp_path, first):
+    script = tmp_path / "script.py"
+    text = (
+        f"{first}\nmodel(x).square().sum().backward()\nmodel.head.weight = model.embedding.weight\n"
+    )
+    script.write_text(text, encoding="utf-8")
+    model = WordsOfTwoWeights()
+    with autogradviz.record(model) as trace:
+        exec(compile(text, str(script), "exec"), {"model": model, "x": torch.arange(4)})
+    assert "weights-untied" not in {finding.slug for finding in trace.diagnose()}
+
+
 def test_values_of_a_loss_are_not_called_the_loss():
     layer = torch.nn.Linear(6, 4)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)

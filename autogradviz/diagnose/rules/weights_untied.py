@@ -9,7 +9,7 @@ from autogradviz.analysis.formatting import short_location
 from autogradviz.diagnose.finding_text import describe_tensor
 from autogradviz.diagnose.rule import Draft, NoError, rule
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import DistributedTensorSeen, ParametersUnsharded
+from autogradviz.events import BackwardStarted, DistributedTensorSeen, ParametersUnsharded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,14 +47,19 @@ def weights_untied(evidence: Evidence) -> Iterator[Draft]:
                 continue
             first, second = (analysis.tensors[each] for each in ids if each is not None)
             apart = first.storage_id != second.storage_id and first.shape == second.shape
-            trained = {first.tensor_id, second.tensor_id} & graph.got_gradient.keys()
+            trained = {first.tensor_id, second.tensor_id} <= graph.got_gradient.keys()
             if apart and trained and None not in {first.storage_id, second.storage_id}:
                 yield _untied(evidence, tie, names, (first.tensor_id, second.tensor_id))
 
 
 def _ties(evidence: Evidence) -> Iterator[_Tie]:
-    """Yield the statements that certainly ran, and that tie two parameters."""
-    kinds = {module.type_name for module in evidence.analysis.modules.values()}
+    """Yield the statements that certainly ran before backward, and that tie two parameters."""
+    analysis = evidence.analysis
+    kinds = {module.type_name for module in analysis.modules.values()}
+    started = analysis.log.of(BackwardStarted)
+    frames = analysis.stack(started[0].stack_id) if started else ()
+    # How far the top of a script had run.
+    reached = {each.filename: each.lineno for each in frames if each.function == "<module>"}
     for filename in evidence.user_files:
         for function, owner in source.functions(filename):
             parts = function.split(".")
@@ -64,6 +69,8 @@ def _ties(evidence: Evidence) -> Iterator[_Tie]:
             for statement in owner.body if isinstance(owner, (ast.Module, ast.FunctionDef)) else ():
                 if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
                     continue
+                if is_top and statement.lineno >= reached.get(filename, 0):
+                    break
                 pair = (statement.targets[0], statement.value)
                 if all(isinstance(each, ast.Attribute) for each in pair):
                     first, second = map(ast.unparse, pair)
@@ -127,7 +134,7 @@ def _untied(
         fix=f"{own[0]} = {own[1]}  # again, "
         + (f"after {short_location(replaced)}" if replaced is not None else "before the optimizer"),
         confidence="hint",
-        parameters=[each for each in tensor_ids if each in evidence.causal_graph.got_gradient],
+        parameters=list(tensor_ids),
     )
 
 

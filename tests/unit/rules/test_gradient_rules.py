@@ -10,6 +10,7 @@ from make_log import (
     fact,
     finished,
     leaf,
+    module,
     node,
     op,
     parameter,
@@ -30,7 +31,8 @@ from autogradviz.diagnose.rules.gradient_values import (
     not_finite,
 )
 from autogradviz.diagnose.rules.missing_gradients import gradient_missing, loss_term_constant
-from autogradviz.diagnose.rules.parameters_frozen_or_replaced import leaf_frozen
+from autogradviz.diagnose.rules.parameters_frozen_or_replaced import frozen_zeros, leaf_frozen
+from autogradviz.diagnose.rules.weights_untied import weights_untied
 
 
 def norm(tensor_id, value, *, place="gradient"):
@@ -114,7 +116,7 @@ def copied(tmp_path, text):
     return missing(
         op("mm", (3,), inputs=(1,), nr=0, at=f"{path}:2"),
         op("lift_fresh", (4,), inputs=(4,), at=f"{path}:3"),
-        op("mm", (5,), inputs=(4, 2), nr=9, at=f"{path}:4"),
+        op("mm", (5,), inputs=(4, 2), nr=9, at=f"{path}:7"),
     )
 
 
@@ -318,6 +320,79 @@ def test_parameters_that_stay_frozen_while_others_are_unfrozen_are_reported():
 def test_all_or_no_parameters_unfrozen_gives_no_finding():
     assert unfrozen() == []
     assert unfrozen([requires_grad(i, True, at="t.py:6") for i in (1, 2)]) == []
+
+
+def product_with_frozen(norm_of_frozen, *, name="down"):
+    return run_rule(
+        frozen_zeros,
+        [tensor(number, (8, 8)) for number in (1, 2, 3, 4)],
+        [parameter(1, "up"), parameter(2, name)],
+        requires_grad(2, False, at="t.py:1"),
+        op("mm", (3,), inputs=(9, 2), at="t.py:2"),
+        op("mm", (4,), inputs=(3, 1), nr=0, node=7, at="t.py:3"),
+        node(7, "MmBackward0", nr=0, to=(8,)),
+        leaf(8, 1),
+        backward(roots=(7,), at="t.py:5"),
+        ran(7),
+        ran(8),
+        accumulated(8, 1),
+        backward_ended(),
+        fact(e.ParameterNormRead, tensor_id=2, norm=norm_of_frozen),
+    )
+
+
+def test_a_frozen_matrix_of_zeros_that_the_loss_is_computed_with_is_reported():
+    (finding,) = product_with_frozen(0.0)
+    assert (finding.slug, finding.confidence) == ("leaf-never-thawed", "hint")
+    assert lines(finding) == ("t.py:1", "t.py:2")
+
+
+def test_a_frozen_matrix_with_values_or_of_a_copy_gives_no_finding():
+    assert product_with_frozen(1.0) == []
+    assert product_with_frozen(0.0, name="copy.up") == []
+
+
+# --- weights-untied -----------------------------------------------------------------------------
+
+MODEL = """\
+class LM(Module):
+    def __init__(self):
+        self.head.weight = self.emb.weight
+        self.head = Linear(8, 8)
+
+
+loss(LM()).backward()
+"""
+
+
+def trained_as_two(path, text, *, storages=(1, 2)):
+    path.write_text(text, encoding="utf-8")
+    return run_rule(
+        weights_untied,
+        [tensor(i, (8, 8), storage=storage) for i, storage in zip((1, 2), storages, strict=True)],
+        [module(0, "", "LM"), module(1, "emb", parent=0), module(2, "head", parent=0)],
+        [parameter(1, "emb.weight", module=1), parameter(2, "head.weight", module=2)],
+        op("mm", (3,), inputs=(1, 2), nr=0, at=f"{path}:7"),
+        node(7, "MmBackward0", nr=0, to=(8, 9)),
+        [leaf(8, 1), leaf(9, 2)],
+        backward(roots=(7,), at=f"{path}:7"),
+        [ran(number) for number in (7, 8, 9)],
+        [accumulated(8, 1), accumulated(9, 2)],
+        backward_ended(),
+    )
+
+
+def test_weights_that_a_statement_tied_and_that_are_two_are_reported(tmp_path):
+    path = tmp_path / "script.py"
+    (finding,) = trained_as_two(path, MODEL)
+    assert (finding.slug, finding.confidence) == ("weights-untied", "hint")
+    assert str(finding.victim) == f"{path}:3"
+
+
+def test_weights_that_are_one_or_are_tied_by_no_statement_give_no_finding(tmp_path):
+    path = tmp_path / "script.py"
+    assert trained_as_two(path, MODEL, storages=(1, 1)) == []
+    assert trained_as_two(path, MODEL.replace("self.emb.weight", "Parameter(zeros(8, 8))")) == []
 
 
 # --- gradient-refused ---------------------------------------------------------------------------
