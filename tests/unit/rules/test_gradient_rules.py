@@ -390,9 +390,9 @@ def test_weights_that_a_statement_tied_and_that_are_two_are_reported(tmp_path):
 
 
 def test_weights_that_are_one_or_are_tied_by_no_statement_give_no_finding(tmp_path):
-    path = tmp_path / "script.py"
-    assert trained_as_two(path, MODEL, storages=(1, 1)) == []
-    assert trained_as_two(path, MODEL.replace("self.emb.weight", "Parameter(zeros(8, 8))")) == []
+    assert trained_as_two(tmp_path / "tied.py", MODEL, storages=(1, 1)) == []
+    made = MODEL.replace("self.emb.weight", "Parameter(zeros(8, 8))")
+    assert trained_as_two(tmp_path / "made.py", made) == []
 
 
 # --- gradient-refused ---------------------------------------------------------------------------
