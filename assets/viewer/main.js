@@ -202,13 +202,14 @@ function mountScene(root, scene, model, open, node) {
   };
   const [first] = scene.findings;
   const victim = first?.nodes[0];
-  // Of a step that ran, the line at fault says most, unless it is at fault for memory or time.
-  const isSilent =
-    first && !scene.summary.error_type && !["cost", "keep"].includes(first.mechanism);
+  // Of a step that ran, the line at fault says most, or the fold, if it is about memory or time.
+  const ran = first && !scene.summary.error_type;
+  const view =
+    scene.ribbons.length && ["cost", "keep"].includes(first?.mechanism) ? "fold" : "findings";
   const hostSelects = Object.keys(model.get("selected") ?? {}).length > 0;
   if (node >= 0) store.reveal({ kind: "node", index: node });
   else if (scene.summary.compared_with) store.set("view", "compare");
-  else if (isSilent && !hostSelects) store.set("view", "findings");
+  else if (ran && !hostSelects) store.set("view", view);
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
   // A narrow one has no room for words.
   if (first && store.view === "graph" && !hostSelects && node < 0 && root.clientWidth <= 760) {

@@ -102,7 +102,7 @@ def test_arrow_label_is_clear_of_the_nodes(open_page, picture, make):
 def test_broken_version_is_in_the_picture_at_every_width(open_page, width):
     page = open_page(viewport={"width": width, "height": 700})
     page.evaluate(RECORD_TEXTS)
-    Stage(page, failing_transformer()).settle()
+    Stage(page, failing_transformer(), view="").settle()
     assert any("v0 → v1" in text["text"] for text in drawn_texts(page, ".agv-canvas"))
 
 

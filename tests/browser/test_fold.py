@@ -400,7 +400,7 @@ def test_patch_of_a_chosen_budget_is_above_the_footer(open_page, picture):
 
 def test_the_button_of_the_fold_on_display_is_in_view(open_page):
     stage = Stage(
-        open_page(viewport={"width": 420, "height": 900}), recordings.running_sum(), view=""
+        open_page(viewport={"width": 420, "height": 900}), recordings.running_sum(), view="fold"
     )
     row = stage.page.locator(".agv-fold-entries").bounding_box()
     entry = stage.page.locator(".agv-fold-entry[aria-pressed=true]").bounding_box()

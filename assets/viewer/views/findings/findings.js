@@ -59,6 +59,11 @@ export class Findings {
     this.#fill();
   }
 
+  destroy() {
+    this.lifeline.destroy();
+    this.graph.destroy();
+  }
+
   draw() {
     this.lifeline.draw();
     this.graph.draw();

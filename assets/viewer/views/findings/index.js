@@ -15,6 +15,10 @@ export const findingsView = {
   alarms: ({ findings }) => findings.some(({ confidence }) => confidence !== "hint"),
   mount(store, palette) {
     const findings = new Findings(store, palette);
-    return { elements: [findings.element], redraw: () => findings.draw() };
+    return {
+      elements: [findings.element],
+      redraw: () => findings.draw(),
+      destroy: () => findings.destroy(),
+    };
   },
 };

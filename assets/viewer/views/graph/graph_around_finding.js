@@ -24,7 +24,12 @@ export class GraphAroundFinding {
     this.height = 0;
     this.canvas = chartCanvas("The graph around the finding");
     this.element = h("div", "agv-finding-graph", this.canvas);
-    onResize(this.element, () => this.show(this.focus));
+    this.resizer = onResize(this.element, () => this.show(this.focus));
+  }
+
+  destroy() {
+    this.resizer.disconnect();
+    this.scheduler?.destroy();
   }
 
   /** @param {number | undefined} node */
