@@ -14,6 +14,7 @@ from autogradviz.causes import (
     explain_target,
     find_problems,
     identify_object,
+    sentence_on_audit,
 )
 from autogradviz.diagnose import Finding
 from autogradviz.diagnose.evidence.values_not_finite import NotFiniteValues
@@ -693,6 +694,11 @@ class Trace:
     def _facts(self) -> list[Fact]:
         return self._problems[1]
 
+    @property
+    def _audit_text(self) -> str:
+        said = sentence_on_audit(self._facts, self._findings)
+        return said.text if said else ""
+
     @cached_property
     def _memory_model(self) -> SavedMemoryModel:
         from autogradviz.analysis.predict_memory import SavedMemoryModel
@@ -1121,14 +1127,14 @@ class Trace:
     def __rich__(self) -> Any:
         from autogradviz.render.terminal_text import render_summary
 
-        return render_summary(self._scene, self.analysis)
+        return render_summary(self._scene, self.analysis, audit=self._audit_text)
 
     def __repr__(self) -> str:
         if not self._source.is_ready:
             return "<Trace, recording>"
         from autogradviz.render.terminal_text import as_text, render_summary
 
-        return as_text(render_summary(self._scene, self.analysis))
+        return as_text(render_summary(self._scene, self.analysis, audit=self._audit_text))
 
     # --- files ----------------------------------------------------------------------------
 

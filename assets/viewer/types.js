@@ -83,6 +83,7 @@
  * @property {string} view the view with the evidence
  * @property {Flag} good
  * @property {string} topic "gradients", "writes", "memory" or "checkpoints"
+ * @property {number} lines of the audit, that the sentence is about: neither good nor bad
  */
 
 /**

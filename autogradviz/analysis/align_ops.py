@@ -28,7 +28,7 @@ from autogradviz.support.op_names import short_op_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from autogradviz.analysis.types import Op, PairStatus
+    from autogradviz.analysis.types import Op, PairStatus, SavedTensor
     from autogradviz.events import Outcome
 
 T = TypeVar("T")
@@ -251,6 +251,37 @@ def place_replaced(pairs: Sequence[OpPair]) -> Iterator[OpPair]:
             )
         yield from rest
         at += 2
+
+
+def align_saves(
+    pairs: Sequence[OpPair], forward: Sequence[SavedTensor], recompute: Sequence[SavedTensor]
+) -> Iterator[tuple[SavedTensor | None, SavedTensor | None]]:
+    """Yield the saves of corresponding ops, in the order of the ops; by position if ops are unknown.
+
+    Args:
+        pairs: the aligned ops of a region and its recomputation.
+        forward: the saves of the region.
+        recompute: the saves of the recomputation.
+    """
+    if any(saved.op is None for saved in (*forward, *recompute)):
+        yield from zip_longest(forward, recompute)
+        return
+    first, second = _by_op(forward), _by_op(recompute)
+    for pair in place_replaced(pairs):
+        yield from zip_longest(
+            first.pop(pair.forward.seq, ()) if pair.forward else (),
+            second.pop(pair.recompute.seq, ()) if pair.recompute else (),
+        )
+    rest = ([saved for saves in ops.values() for saved in saves] for ops in (first, second))
+    yield from zip_longest(*rest)
+
+
+def _by_op(saves: Iterable[SavedTensor]) -> dict[int, list[SavedTensor]]:
+    found: dict[int, list[SavedTensor]] = {}
+    for saved in saves:
+        if saved.op is not None:
+            found.setdefault(saved.op.seq, []).append(saved)
+    return found
 
 
 def _ops_of_first_line(pairs: Sequence[OpPair]) -> int:

@@ -6,6 +6,8 @@ from autogradviz.causes.audit import audit_entry as audit_entry
 from autogradviz.causes.certificate_of_verified_gradients import Certificate as Certificate
 from autogradviz.causes.certificate_of_verified_gradients import UnverifiedNode as UnverifiedNode
 from autogradviz.causes.choose_findings_among_facts import find_problems as find_problems
+from autogradviz.causes.sentence_on_audit import AuditSentence as AuditSentence
+from autogradviz.causes.sentence_on_audit import sentence_on_audit as sentence_on_audit
 from autogradviz.causes.why import Explanation as Explanation
 from autogradviz.causes.why import ExplanationStep as ExplanationStep
 from autogradviz.causes.why import explain_target as explain_target

@@ -48,11 +48,12 @@ def strip_controls(inner: RenderableType) -> RenderableType:
 
 
 def render_summary(
-    scene: Scene, analysis: Analysis, *, with_next_call: bool = True
+    scene: Scene, analysis: Analysis, *, with_next_call: bool = True, audit: str = ""
 ) -> RenderableType:
     """Return the figures of a recording, the titles of its findings and the next call.
 
     The engine is named if it was the slower one and not chosen. A command has no next call.
+    ``audit`` is what is said of the audit, "" if nothing.
     """
     s = scene.summary
     table = Table.grid(padding=(0, 2))
@@ -81,6 +82,8 @@ def render_summary(
         if finding.culprit_line:
             line = f"  {PurePath(finding.culprit_file).name}:{finding.culprit_line}"
         table.add_row("finding", Text(finding.title + line, style=style))
+    if audit:
+        table.add_row("audit", Text(f"{audit} · trace.audit() to read it"))
     then = 'trace.html("report.html") to explore'
     first = "trace.diagnose() to read the findings" if scene.findings else "no findings"
     nothing = "" if scene.findings else analysis.nothing_ran

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import source_line
 from autogradviz.causes.audit import audit_entry
+from autogradviz.causes.sentence_on_audit import sentence_on_audit
 from autogradviz.causes.why import ANOTHER_LINE, HOW, explain_targets
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.rule import all_rules
@@ -45,6 +46,7 @@ from autogradviz.scene.schema import (
     SceneAuditEntry,
     SceneCauseStep,
     SceneCheckGroup,
+    SceneFact,
     SceneStory,
 )
 from autogradviz.scene.search_questions import build_questions
@@ -157,6 +159,12 @@ def with_causes(
     chosen = findings[:MAX_STORIES]
     builder = StoryBuilder(analysis, chosen)
     stories = [steps.story(at, builder.stations(finding)) for at, finding in enumerate(chosen)]
+    said = sentence_on_audit(facts, findings)
+    if said is not None:
+        known = SceneFact(
+            text=said.text, view="findings", good=False, topic="gradients", lines=len(said.lines)
+        )
+        scene = replace(scene, facts=(*scene.facts, known))
     return replace(
         scene,
         summary=replace(scene.summary, audited=True),
@@ -165,7 +173,7 @@ def with_causes(
         cause_steps=tuple(steps.rows),
         audit_entries=entries,
         answers=answers,
-        questions=build_questions(scene),
+        questions=build_questions(scene, said.lines[0] if said else None),
     )
 
 

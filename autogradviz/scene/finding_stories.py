@@ -8,9 +8,9 @@ happened, the exception, and the line to change, if no event happened there.
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from autogradviz.analysis.align_ops import align_saves
 from autogradviz.analysis.formatting import display_op_name, format_shape, state_texts
 from autogradviz.diagnose.finding_text import (
     describe_tensor,
@@ -296,7 +296,7 @@ def _differing(region: Region) -> list[SavedTensor]:
         return []
     again = region.recomputations[-1]
     found = []
-    for first, second in zip_longest(region.saved, again.saved):
+    for first, second in align_saves(again.pairs, region.saved, again.saved):
         if first is None or (second is None and again.outcome == "early_stop"):
             continue
         if second is None or _metadata(first) != _metadata(second):

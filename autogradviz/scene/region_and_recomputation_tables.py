@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.align_ops import place_replaced
+from autogradviz.analysis.align_ops import align_saves, place_replaced
 from autogradviz.analysis.formatting import (
     display_op_name,
     format_shape,
@@ -204,16 +203,20 @@ def _saved_diffs(analysis: Analysis, index: int, region: Region) -> Iterator[Sce
     last = region.recomputations[-1] if region.recomputations else None
     if last is None or not last.saved:
         return
+    rows = list(align_saves(last.pairs, region.saved, last.saved))
+    if last.outcome == "early_stop":  # the tensors after the last one of it were not needed
+        while rows and rows[-1][1] is None:
+            rows.pop()
     count = 0
-    for position, (first, second) in enumerate(zip_longest(region.saved, last.saved)):
-        not_needed = second is None and last.outcome == "early_stop"
+    for at, (first, second) in enumerate(rows):
         before, after = _metadata(first), _metadata(second)
-        if not_needed or before == after or count == MAX_SAVED_DIFFS:
+        if before == after or count == MAX_SAVED_DIFFS:
             continue
         count += 1
+        position = (first or second or region.saved[0]).position
         yield SceneSavedDiff(
             region=index,
-            position=position,
+            position=at if position is None else position,
             slot=_slot(analysis, first or second),
             before=before,
             after=after,

@@ -97,6 +97,7 @@ class SceneFact:
     view: str  # the view with the evidence
     good: bool
     topic: str  # "gradients", "writes", "memory" or "checkpoints"
+    lines: int = 0  # of the audit, that the sentence is about: neither good nor bad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,14 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes, format_duration, plural
+from autogradviz.analysis.formatting import format_bytes, format_duration, plural, source_line
 from autogradviz.scene.node_boxes_and_badges import TITLES
 from autogradviz.scene.schema import SceneQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from autogradviz.event_log.stacks import SourceLocation
     from autogradviz.scene.schema import Scene, SceneBudgetPlan, SceneRegion
 
 MAX_BARS: Final = 5
@@ -27,12 +28,12 @@ _Bar = tuple[str, int, str]
 """Label, bytes and kind of saved tensor, "" without one."""
 
 
-def build_questions(scene: Scene) -> tuple[SceneQuestion, ...]:
-    """Return the questions, those that are listed first."""
+def build_questions(scene: Scene, cut: SourceLocation | None) -> tuple[SceneQuestion, ...]:
+    """Return the questions, those that are listed first; ``cut`` is the line that a fact is about."""
     return tuple(
         each
         for found in (
-            _broken(scene),
+            _broken(scene, cut),
             _gradients(scene),
             _writes(scene),
             _memory(scene),
@@ -79,7 +80,7 @@ def _question(
     )
 
 
-def _broken(scene: Scene) -> Iterator[SceneQuestion]:
+def _broken(scene: Scene, cut: SourceLocation | None) -> Iterator[SceneQuestion]:
     """Yield the question for the line that broke the step: that of the first finding."""
     words = "fail|failed|raise|raised|break|broke|crash|crashed"
     pattern = (
@@ -89,8 +90,9 @@ def _broken(scene: Scene) -> Iterator[SceneQuestion]:
     finding = next(iter(scene.findings), None)
     error = scene.summary.error_type
     if finding is None:
-        sentence = f"{error}; no line is known to be at fault." if error else "No problems found."
-        yield _question(pattern, sentence, view="findings")
+        known = "".join(f", but {fact.text}" for fact in scene.facts if fact.lines)
+        sentence = f"{error}; no line is known to be at fault" if error else "No problems found"
+        yield _question(pattern, f"{sentence}{known}.", at=source_line(cut), view="findings")
         return
     yield _question(
         pattern,

@@ -285,15 +285,30 @@ def test_the_source_marks_the_one_culprit_and_the_one_victim_of_a_finding(open_p
     first = scene.findings[0]
     stage = Stage(open_page(viewport={"width": 1280, "height": 800}), scene)
     stage.show("source")
-    roles = stage.page.locator(".agv-pane-source .agv-role")
+    roles = stage.page.locator(".agv-pane-source .agv-source-line > code > .agv-source-tag")
     lines = {
         role.text_content(): int(
-            role.locator("xpath=..").locator(".agv-source-number").text_content()
+            role.locator("xpath=../..").locator(".agv-source-number").text_content()
         )
         for role in roles.all()
     }
     assert roles.count() == len(lines)
     assert lines == {"culprit": first.culprit_line, "victim": first.victim_line}
+
+
+@pytest.mark.parametrize("width", [1280, 900, 420])
+@pytest.mark.parametrize("view", ["findings", "source"])
+def test_a_blamed_line_starts_at_its_number_and_breaks_between_words(open_page, view, width):
+    scene = recordings.diverging()
+    stage = Stage(open_page(viewport={"width": width, "height": 800}), scene)
+    stage.show(view)
+    stage.settle()
+    line = stage.page.locator(f".agv-pane-{view} .agv-culprit").first
+    number, first = line.locator(".agv-source-number"), line.locator(".agv-word").first
+    assert abs(number.bounding_box()["y"] - first.bounding_box()["y"]) < 9
+    words = line.locator(".agv-word .agv-word").all()
+    assert all(word.bounding_box()["height"] < 24 for word in words)
+    assert line.locator("code").bounding_box()["width"] > 260
 
 
 def test_marks_of_the_audit_have_the_color_of_text(open_page):

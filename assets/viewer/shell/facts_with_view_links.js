@@ -26,15 +26,19 @@ export function factRowsOfRecording(store) {
 
 /**
  * @param {import("../shared_view_state.js").Store} store
- * @param {Iterable<{text: string, view: string, good: number}>} facts
+ * @param {Iterable<{text: string, view: string, good: number, lines?: number}>} facts
  * @returns {HTMLElement[]}
  */
 function rowsOf(store, facts) {
-  return [...facts].map(({ text, view, good }) =>
+  return [...facts].map(({ text, view, good, lines }) =>
     h(
       "div",
       "agv-fact",
-      h("span", good ? "agv-saved" : "agv-mutation", icon(good ? "check" : "findings")),
+      h(
+        "span",
+        lines ? "agv-muted" : good ? "agv-saved" : "agv-mutation",
+        icon(good ? "check" : "findings"),
+      ),
       store.hasView(view)
         ? button(text, "agv-link", () => store.set("view", view))
         : h("span", "", text),

@@ -14,7 +14,7 @@ export function makeNavigationRail(views, store) {
   const rail = h("nav", { class: "agv-rail", attrs: { "aria-label": "Views" } });
   const [first, ...parts] = stepParts(views, store.scene);
   for (const view of views) {
-    const { name, label, icon: glyph, badge, alarms, exists } = view;
+    const { name, label, icon: glyph, badge, badgeStyle, exists } = view;
     if (exists?.(store.scene) === false || parts.includes(view)) continue;
     const show = () => store.set("view", name);
     const entry = button(label, "agv-rail-button", show, icon(glyph, "agv-icon-16"));
@@ -22,8 +22,8 @@ export function makeNavigationRail(views, store) {
     entry.dataset.view = name;
     entry.append(h("span", "", label));
     const count = badge?.(store.scene) ?? 0;
-    const isHint = alarms?.(store.scene) === false;
-    if (count) entry.append(h("span", `agv-badge ${isHint ? "agv-hint" : ""}`, String(count)));
+    const style = badgeStyle?.(store.scene) ?? "";
+    if (count) entry.append(h("span", `agv-badge ${style}`, String(count)));
     rail.append(entry);
   }
   const markCurrent = () => {

@@ -22,7 +22,7 @@ import { timelineView } from "./timeline/index.js";
  * @property {Shown[]} [shows] what is displayed in this view
  * @property {[keys: string, action: string][]} [keyHelp] listed in the help of the top bar
  * @property {(scene: import("../types.js").Scene) => number} [badge] a count on the view's button
- * @property {(scene: import("../types.js").Scene) => boolean} [alarms] whether that is red
+ * @property {(scene: import("../types.js").Scene) => string} [badgeStyle] its class, if not red
  * @property {(scene: import("../types.js").Scene) => boolean} [exists] whether it is listed
  * @property {string} [part] its name among the parts of the page of the step, if it is one
  * @property {(scene: import("../types.js").Scene) => (() => Promise<unknown>) | undefined} [waitsFor]

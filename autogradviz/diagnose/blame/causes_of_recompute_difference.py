@@ -220,9 +220,9 @@ def _title(change: StateChanged) -> str:
         return f"{name} was in another state in recomputation"
     if _same_value(change):
         return f"{name} was another object, or written, before recomputation"
+    if change.in_forward:
+        return f"{name} {'is set' if change.before in {'None', 'absent'} else 'changes'} during forward"
     before, after = _before(change), _after(change)
-    if change.in_forward:  # which the region's lines may have changed before they read it
-        return f"{name} {before} when forward started, {after} when recomputation did"
     return f"{name} {before} in forward, {after} in recomputation"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from itertools import islice, pairwise, zip_longest
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.align_ops import place_replaced
+from autogradviz.analysis.align_ops import align_saves, place_replaced
 from autogradviz.diagnose.blame.causes_of_recompute_difference import find_cause
 from autogradviz.diagnose.blame.recompute_difference_cause_record import (
     cause_lines,
@@ -225,8 +225,8 @@ def _recomputation_differs(
 def _mismatched_saves(
     region: Region, again: Recomputation
 ) -> list[tuple[SavedTensor | None, SavedTensor | None]]:
-    """Return the pairs of saves, by position, whose shape, dtype or device differ."""
-    pairs = zip_longest(region.saved, again.saved)
+    """Return the saves of corresponding ops whose shape, dtype or device differ."""
+    pairs = align_saves(again.pairs, region.saved, again.saved)
     return [
         (first, second)
         for first, second in pairs

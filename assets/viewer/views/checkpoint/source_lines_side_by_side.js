@@ -77,13 +77,14 @@ export function sideBySide({ sceneIndex }, rows, changes) {
  */
 function markOf(run, line, rows, written) {
   const change = written.find(({ lineno }) => lineno === line);
-  if (change) {
+  const ran = rows.filter((row) => row[`${run}_line`] === line);
+  const ranOnce = rows.some((row) => row.forward_line === line || row.recompute_line === line);
+  if (change && (ran.length || !ranOnce)) {
     const [from, to] =
       run === "forward" ? [change.before, change.before_next] : [change.after, change.after_next];
     const tag = to ? `${from} → ${to}` : `from ${from}`;
     return { line, kind: "culprit", tag, text: "" };
   }
-  const ran = rows.filter((row) => row[`${run}_line`] === line);
   if (!ran.length) return { line, kind: "absent", tag: "no op ran", text: "" };
   const last = ran.findLast(differs);
   const kind = ran.every(({ status }) => status === "added") ? "added" : "changed";

@@ -11,8 +11,15 @@ export const findingsView = {
   label: "Findings",
   icon: GLYPHS.findings,
   shows: ["finding"],
-  badge: ({ findings }) => findings.length,
-  alarms: ({ findings }) => findings.some(({ confidence }) => confidence !== "hint"),
+  // Lines that cut a gradient path of a healthy step are no findings.
+  badge: ({ findings, facts }) =>
+    findings.length || [...facts].reduce((sum, { lines }) => sum + lines, 0),
+  badgeStyle: ({ findings }) =>
+    findings.some(({ confidence }) => confidence !== "hint")
+      ? ""
+      : findings.length
+        ? "agv-hint"
+        : "agv-note",
   mount(store, palette) {
     const findings = new Findings(store, palette);
     return {

@@ -7,6 +7,7 @@ import { columnOf } from "../../payload/lazy_rows.js";
 import { heldCurve, heldIn } from "../../scene/curve_of_bytes_held.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
+import { wordsOf } from "../source/excerpt.js";
 
 /** @typedef {Map<string, number>} Kinds bytes by kind */
 
@@ -72,7 +73,7 @@ export function makeSourceHeat(store, fold) {
         indentOf(line + 1) < indentOf(line) ? [line - 1] : [line - 1, line + 1],
       ),
     );
-    for (const line of [...shown]) if (!source?.get(line)) shown.delete(line);
+    for (const line of [...shown]) if (!says(source?.get(line))) shown.delete(line);
     for (const line of [...lines.keys(), ...marked.keys()]) shown.add(line);
     const inOrder = [...shown]
       .sort((a, b) => a - b)
@@ -88,9 +89,7 @@ export function makeSourceHeat(store, fold) {
       const gap = at > 0 && line > inOrder[at - 1] + 1;
       const bar = h("span", "agv-heat-bar", ...piecesOfKinds(scene, kinds ?? new Map(), most));
       const text = texts[at].trim();
-      // A line is broken behind a period, comma or bracket.
-      const words = (text || " ").split(/(?<=[.,([])/).flatMap((word) => [word, h("wbr")]);
-      const code = h("code", { title: text }, ...words);
+      const code = h("code", { title: text }, ...wordsOf(text));
       code.style.paddingLeft = `${(texts[at].length - texts[at].trimStart().length) / 2 + (kinds || mark ? 2 : 0)}ch`;
       const bytes = h("span", "agv-heat-bytes", kinds ? formatBytes(sumOf(kinds)) : mark?.tag);
       const cells = [h("span", "agv-heat-number", String(line)), bar, code, bytes];
@@ -143,6 +142,14 @@ export function makeSourceHeat(store, fold) {
     }
   };
   return { element, play };
+}
+
+/**
+ * @param {string | undefined} text of a line
+ * @returns {boolean} whether it is there, and neither a comment nor a text alone
+ */
+function says(text = "") {
+  return /\S/.test(text) && !/^\s*(#|[rbuf]*["'])|("""|''')\s*$/i.test(text);
 }
 
 /**

@@ -55,8 +55,7 @@ function sourceLine(number, text, mark) {
     "div",
     `agv-source-line ${mark ? `agv-${mark.kind}` : ""}`,
     h("span", "agv-source-number", String(number)),
-    codeLine(text),
-    mark?.tag && h("span", "agv-source-tag", mark.tag),
+    codeLine(text, mark?.tag),
   );
 }
 
@@ -72,34 +71,65 @@ function commonIndent(lines) {
 }
 
 /**
+ * Return a line whose wrapped parts hang under its first word. The tag follows the last word, on a
+ * row of its own if there is no room.
+ *
  * @param {string} text of a line
- * @returns {HTMLElement} whose wrapped parts hang under its first word
+ * @param {string} [tag]
+ * @returns {HTMLElement}
  */
-export function codeLine(text) {
-  const code = h("code", { text: text || " ", title: text.trim() });
+export function codeLine(text, tag) {
+  const code = h("code", { title: text.trim() }, ...wordsOf(text));
   code.style.setProperty("--hang", `${text.search(/\S|$/) + 2}ch`);
+  if (tag) code.append(h("span", "agv-source-tag", tag));
   return code;
+}
+
+/** Behind spaces, commas and operators; not in numbers such as 1e-4. */
+const BREAKS = /(?<=[,\s]|[\w)\]}][-+*/%@|&<>=!]+)(?<!\de-)(?![-+*/%@|&<>=!,\s])/;
+
+/**
+ * Return the words of a line of Python, between which it may be broken. A word that is longer than
+ * a row is broken behind a period or a bracket.
+ *
+ * @param {string} text
+ * @returns {HTMLElement[]}
+ */
+export function wordsOf(text) {
+  const words = (text.trim() || " ").split(BREAKS);
+  return words.map((word) => {
+    const parts = word.split(/(?<=[.([])/);
+    return h("span", "agv-word", ...parts.map((part) => h("span", "agv-word", part)));
+  });
 }
 
 /**
  * Return the lines from the `def` of each function to the last one that matters, and those after
- * it up to a blank one.
+ * it up to a blank one or the end of the function.
  *
  * @param {Map<number, string>} lines
  * @param {(lineno: number) => boolean} matters
  * @returns {number[]} all of them if none matters
  */
 export function functionsOf(lines, matters) {
-  const isBlank = (/** @type {number} */ at) => !lines.get(at)?.trim();
+  const textOf = (/** @type {number} */ at) => lines.get(at) ?? "";
+  const indentOf = (/** @type {number} */ at) => textOf(at).search(/\S/);
   /** @type {Set<number>} */
   const kept = new Set();
   for (const number of lines.keys()) {
     if (!matters(number)) continue;
     let first = number;
-    while (lines.has(first) && !/^\s*(async )?def /.test(lines.get(first) ?? "")) first--;
-    if (!lines.has(first)) for (first = number; !isBlank(first - 1);) first--;
+    let indent = Infinity;
+    for (; lines.has(first); first--) {
+      const own = indentOf(first);
+      if (own < 0 || own >= indent) continue;
+      if (/^\s*(async )?def /.test(textOf(first))) break;
+      indent = own;
+    }
+    const end = lines.has(first) ? indentOf(first) : -1;
+    if (end < 0) for (first = number; indentOf(first - 1) >= 0;) first--;
     let last = number;
-    while (!isBlank(last + 1)) last++;
+    while (indentOf(last + 1) > end) last++;
     for (let at = first; at <= last; at++) kept.add(at);
   }
   return [...(kept.size ? kept : lines.keys())].sort((a, b) => a - b);

@@ -324,8 +324,7 @@ class SourcePage {
       `agv-source-line ${role && `agv-${role}`} ${isHint ? "agv-hint" : ""}`,
       h("span", "agv-source-number", String(number)),
       this.marks?.size ? h("span", "agv-marks", ...(this.marks.get(key) ?? [])) : null,
-      codeLine(text),
-      role ? h("span", "agv-role", role) : null,
+      codeLine(text, role),
       cells,
     );
     line.dataset["line"] = key;
