@@ -71,6 +71,8 @@ export class Store {
     /** @type {Item | null} */
     this.selected = null;
     this.related = relatedTo(sceneIndex, null);
+    /** Index of the group that the graph shows whole, -1 before any. */
+    this.focused = -1;
     const isFirst = (/** @type {import("./views/registry.js").View} */ { part, exists }) =>
       (!part || this.scene.summary.fold_first) && exists?.(this.scene) !== false;
     this.view = (views.find(isFirst) ?? views[0]).name;
@@ -236,6 +238,7 @@ export class Store {
   focusGroup(group) {
     this.reveal({ kind: "group", index: group });
     this.toggle(group, true);
+    this.focused = group;
     this.#emit("focus");
   }
 
@@ -254,7 +257,7 @@ export class Store {
     if (group < 0) return;
     this.#openAround({ kind: "group", index: group });
     this.toggle(group, true);
-    this.set("selected", { kind: "group", index: group });
+    this.focused = group;
     this.#emit("focus");
   }
 

@@ -295,6 +295,7 @@
  * @property {number[]} nodes indices into nodes
  * @property {number} region index into regions, -1 without one
  * @property {string} mechanism
+ * @property {number} reader without nodes: the first node that read what the culprit made, or -1
  */
 
 /**

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.analysis.formatting import plural, short_location
-from autogradviz.causes.order_of_facts import LEAST_FINDING
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.finding_text import join_names
 
 if TYPE_CHECKING:
@@ -35,10 +35,14 @@ def sentence_on_audit(facts: Iterable[Fact], findings: Iterable[Finding]) -> Aud
     """
     if any(True for _ in findings):
         return None
-    cuts = (each for each in facts if each.mechanism == "cut" and each.weight >= LEAST_FINDING)
+    cuts = (each for each in facts if each.mechanism == "cut" and _has_effect(each))
     lines = tuple(dict.fromkeys(each.culprit for each in cuts if each.culprit is not None))
     if not lines:
         return None
     verb = "cuts" if len(lines) == 1 else "cut"
     places = join_names([short_location(line) for line in lines])
     return AuditSentence(f"{plural(len(lines), 'line')} {verb} a gradient path ({places})", lines)
+
+
+def _has_effect(fact: Fact) -> bool:
+    return fact.weight > weight("cut without effect", fact.share)

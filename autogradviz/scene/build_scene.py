@@ -144,7 +144,7 @@ def build_scene(
         edges=edges,
         saved_badges=tuple(saved),
         parameter_badges=tuple(builder.parameter_badges),
-        findings=panels.build_findings(findings, folded, analysis.regions),
+        findings=panels.build_findings(findings, folded, analysis),
         detaches=detaches,
         **compiled,
     )

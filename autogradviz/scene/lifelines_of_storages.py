@@ -165,6 +165,7 @@ class _StorageBuilder:
             return self._variables[storage_id]
         made_by = display_op_name(creator.name) if creator else ""
         node = None if first is None else self._node(first)
+        otherwise = "input"
         if first is not None and first.is_argument:
             return "checkpoint argument"
         if first is not None and node is not None:
@@ -172,7 +173,9 @@ class _StorageBuilder:
             kind, meaning = kind_of_slot(node.name, first.slot or "", made_by, within)
             if kind not in {"other", "elementwise"}:
                 return meaning
-        return f"{made_by} out" if made_by else "input"
+            if kind == "elementwise":
+                otherwise = meaning
+        return f"{made_by} out" if made_by else otherwise
 
     def _call(self, op: Op | None) -> int:
         return self._tree.of(op.stack_id if op else None)

@@ -324,6 +324,7 @@ class SceneFinding:
     nodes: tuple[int, ...]  # indices into nodes
     region: int  # index into regions, -1 without one
     mechanism: str = "other"
+    reader: int = -1  # without nodes: the first node that read what the culprit made, or -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from autogradviz.causes.order_of_facts import LEAST_FINDING
+from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.sentence_on_audit import sentence_on_audit
 from autogradviz.diagnose.fact import Fact
 from autogradviz.event_log.stacks import SourceLocation
 
 
-def fact(lineno, mechanism="cut", weight=0.3):
+def fact(lineno, mechanism="cut", **fields):
     place = SourceLocation(filename="/a/net.py", lineno=lineno, function="f", text="x.detach()")
-    return Fact(mechanism=mechanism, effect="", culprit=place, weight=weight)
+    return Fact(mechanism=mechanism, effect="", culprit=place, share=0.5, **{"weight": 0.0125, **fields})
 
 
 def test_a_line_that_cuts_a_path_is_named_once():
@@ -32,7 +32,7 @@ def test_several_lines_are_counted():
         ([], ()),
         ([fact(5)], ("a finding",)),
         ([fact(5, mechanism="keep")], ()),
-        ([fact(5, weight=LEAST_FINDING / 2)], ()),
+        ([fact(5, weight=weight("cut without effect", 0.5))], ()),
     ],
 )
 def test_nothing_is_said_without_a_cut_that_has_an_effect(facts, findings):

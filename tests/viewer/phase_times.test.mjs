@@ -3,11 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import {
-  betweenOps,
-  phaseTimes,
-  timeSentence,
-} from "../../assets/viewer/scene/phase_times.js";
+import { betweenOps, phaseTimes, timeSentence } from "../../assets/viewer/scene/phase_times.js";
 
 const ms = 1e6;
 
@@ -42,9 +38,7 @@ function times(range, ...step) {
 test("phases, what is outside of them and idle time add up to the duration", () => {
   const { active, idle, phases } = times([0, 100 * ms], -1);
   assert.deepEqual([active, idle], [90 * ms, 10 * ms]);
-  const totals = Object.fromEntries(
-    phases.map(({ name, total }) => [name, total / ms]),
-  );
+  const totals = Object.fromEntries(phases.map(({ name, total }) => [name, total / ms]));
   assert.deepEqual(totals, {
     forward: 30,
     backward: 30,
@@ -59,10 +53,7 @@ test("phases, what is outside of them and idle time add up to the duration", () 
 
 test("a phase is its ops, its recomputations and the time between", () => {
   const [forward, backward] = times([0, 100 * ms], -1).phases;
-  assert.deepEqual(
-    [forward.ops, forward.recomputed, betweenOps(forward)],
-    [25 * ms, 0, 5 * ms],
-  );
+  assert.deepEqual([forward.ops, forward.recomputed, betweenOps(forward)], [25 * ms, 0, 5 * ms]);
   assert.equal(backward.recomputed, 10 * ms);
   assert.equal(betweenOps(backward), 5 * ms);
 });
@@ -94,16 +85,9 @@ test("compilation is no time of a phase in the sentence", () => {
   const phase = (name, total, compiled) => ({ name, total, compiled });
   const found = {
     active: 100,
-    phases: [
-      phase("forward", 90, 85),
-      phase("backward", 10, 4),
-      phase("outside", 0, 0),
-    ],
+    phases: [phase("forward", 90, 85), phase("backward", 10, 4), phase("outside", 0, 0)],
   };
-  assert.equal(
-    timeSentence(found),
-    "Compiling takes 89 % of 100 ns; backward 6 %, forward 5 %.",
-  );
+  assert.equal(timeSentence(found), "Compiling takes 89 % of 100 ns; backward 6 %, forward 5 %.");
   assert.equal(
     timeSentence(found, "net.py:3 takes 5 %"),
     "net.py:3 takes 5 % of 100 ns; compiling 89 %, backward 6 %, forward 5 %.",

@@ -68,15 +68,11 @@ export function makePayload(tables, summary = {}) {
     payload[table] = Object.fromEntries(
       names.map((name) => [
         name,
-        rows.map((row) =>
-          texts.includes(name) ? intern(row[name]) : row[name],
-        ),
+        rows.map((row) => (texts.includes(name) ? intern(row[name]) : row[name])),
       ]),
     );
     if ("cells_kind" in payload[table]) {
-      payload[table].cells_kind = payload[table].cells_kind.map((kinds) =>
-        kinds.map(intern),
-      );
+      payload[table].cells_kind = payload[table].cells_kind.map((kinds) => kinds.map(intern));
       texts.push("cells_kind");
     }
     payload.string_columns[table] = texts;
@@ -90,9 +86,7 @@ export function makePayload(tables, summary = {}) {
  */
 export function group({ cells = [], links = [], ...fields }) {
   const parts = cells.map((cell) => cell.split(" "));
-  const all = links.map((link) =>
-    Array.isArray(link) ? { path: link } : link,
-  );
+  const all = links.map((link) => (Array.isArray(link) ? { path: link } : link));
   const column = (name, value) => all.map((link) => link[name] ?? value);
   return {
     ...GROUP,
@@ -109,14 +103,8 @@ export function group({ cells = [], links = [], ...fields }) {
 }
 
 /** Return a scene; nodes, groups and storages are numbered, and missing fields get defaults. */
-export function makeScene({
-  nodes = [{}],
-  groups = [{}],
-  summary = {},
-  ...tables
-}) {
-  const numbered = (rows, defaults) =>
-    rows.map((row, index) => ({ index, ...defaults, ...row }));
+export function makeScene({ nodes = [{}], groups = [{}], summary = {}, ...tables }) {
+  const numbered = (rows, defaults) => rows.map((row, index) => ({ index, ...defaults, ...row }));
   const empty = [
     "edges",
     "saved_badges",
@@ -127,14 +115,7 @@ export function makeScene({
     "spans",
     "memory",
   ];
-  const others = [
-    "lines",
-    "storages",
-    "storage_events",
-    "modules",
-    "changes",
-    "saved_diffs",
-  ];
+  const others = ["lines", "storages", "storage_events", "modules", "changes", "saved_diffs"];
   return toScene(
     makePayload(
       {

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { functionsOf } from "../../assets/viewer/views/source/excerpt.js";
-import { StorageRows } from "../../assets/viewer/views/tensors/storage_rows.js";
+import { BREAKS, functionsOf } from "../../assets/viewer/views/source/excerpt.js";
+import { StorageRows, namesOf } from "../../assets/viewer/views/tensors/storage_rows.js";
 
 const storage = (index, holds, fields = {}) => ({
   ...{
@@ -54,13 +54,19 @@ test("a row has its bytes in all and those at the peak", () => {
     storage(at, [2 * at, 2 * at + 1], { name: "h" }),
   );
   const [row] = new StorageRows(storeOf(storages, -1)).rows;
-  assert.deepEqual([row.storages.length, row.nbytes, row.atPeak], [13, 104, 8]);
+  assert.deepEqual([row.storages.length, row.nbytes, row.atPeak, row.held], [13, 104, 8, 1]);
+});
+
+test("a row of several tensors has the range of their names", () => {
+  assert.equal(
+    namesOf([0, 2, 1].map((at) => storage(at, [], { name: `h.${at} out` }))),
+    "h.0–2 out",
+  );
+  assert.equal(namesOf([storage(0, [1, 2]), storage(1, [1, 2])]), "x");
 });
 
 test("what was never held has a row of its own, without bytes", () => {
-  const storages = Array.from({ length: 13 }, (_, at) =>
-    storage(at, at ? [0, 1] : []),
-  );
+  const storages = Array.from({ length: 13 }, (_, at) => storage(at, at ? [0, 1] : []));
   const rows = new StorageRows(storeOf(storages, -1)).rows;
   assert.deepEqual(
     rows.map(({ storages, nbytes }) => [storages.length, nbytes]),
@@ -101,4 +107,29 @@ test("an excerpt is from the def to the end of the lines that matter", () => {
     functionsOf(lines, () => false),
     [...lines.keys()],
   );
+});
+
+test("top-level code is no part of the function above it", () => {
+  const lines = new Map(
+    ["def f(x):", "    y = x", "    return y", "m = f(1)", "m.backward()"].map((t, at) => [
+      at + 1,
+      t,
+    ]),
+  );
+  assert.deepEqual(
+    functionsOf(lines, (line) => line === 2),
+    [1, 2, 3],
+  );
+});
+
+test("a line is broken at commas and operators only", () => {
+  const split = (text) => text.split(BREAKS);
+  assert.deepEqual(split("m=torch.ones(T,T,dtype=torch.bool)"), [
+    "m=",
+    "torch.ones(T,",
+    "T,",
+    "dtype=",
+    "torch.bool)",
+  ]);
+  assert.deepEqual(split("a + 1e-4, float('-inf')"), ["a + ", "1e-4, ", "float('-inf')"]);
 });

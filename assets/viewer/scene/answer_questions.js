@@ -204,14 +204,14 @@ function whoWrote(sceneIndex, subject) {
     storageEvents[index].filter(({ kind }) => kind === "written"),
   );
   const some = storages.length > 1 ? ` (${plural(storages.length, "tensor")} of this name)` : "";
-  const link = { storage: storages[0].index };
-  if (!writes.length) {
+  const first = writes.find(({ ok }) => !ok) ?? writes[0];
+  const link = { storage: first?.storage ?? storages[0].index };
+  if (!first) {
     const made = lineOf(scene, storages[0].call);
     const place = made ? `: it was made at ${placeOf(made)}` : "";
     const sentence = `Nothing wrote ${subject} in place${some}${place}.`;
     return { sentence, bars: [], ...(made ? lineAt(sceneIndex, made) : NO_LINE), fix: "", link };
   }
-  const first = writes.find(({ ok }) => !ok) ?? writes[0];
   const harm = writes.some(({ ok }) => !ok) ? " after it was saved for backward" : "";
   const times = writes.length > 1 ? `, ${formatCount(writes.length)} writes in all` : "";
   const finding = scene.findings.find(

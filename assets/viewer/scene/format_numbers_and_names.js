@@ -165,16 +165,15 @@ export function formatShape({ shape, dtype, nbytes }) {
  *
  * @param {string} first
  * @param {string} last
- * @returns {string} "h.0–10.attn", "layer1.0 … layer3.1"
+ * @returns {string} "h.0–10.attn", "h.0–2 out", "layer1.0 … layer3.1"
  */
 export function nameRange(first, last) {
   if (first === last) return first;
-  const [a, b] = [first.split("."), last.split(".")];
+  const [a, b] = [first, last].map((name) => name.split(/(?<=^|\.)(\d+)(?=$|[. ])/));
   const apart = [...a.keys()].filter((at) => a[at] !== b[at]);
-  const [at] = apart;
-  const isRange = apart.length === 1 && a.length === b.length && [a, b].every((c) => +c[at] >= 0);
+  const isRange = apart.length === 1 && a.length === b.length && apart[0] % 2;
   if (!isRange) return `${first} … ${last}`;
-  return a.map((part, at) => (part === b[at] ? part : `${part}–${b[at]}`)).join(".");
+  return a.map((part, at) => (part === b[at] ? part : `${part}–${b[at]}`)).join("");
 }
 
 /**

@@ -75,25 +75,25 @@ export class Findings {
     this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
     this.audit.replaceChildren(...this.entries.map((at) => this.#auditRow(audit_entries[at], at)));
     const chosen = scene.findings[finding];
+    const placeOfEntry = scene.cause_steps[audit_entries[entry]?.steps[0]]?.nodes[0];
     this.main.replaceChildren(
       ...(entry >= 0
-        ? [entryCard(this.store, audit_entries[entry])]
+        ? [entryCard(this.store, audit_entries[entry]), ...this.#picture(placeOfEntry)]
         : chosen
           ? [
               findingCard(this.store, chosen, finding),
               ...this.#story(chosen),
-              ...this.#picture(chosen),
+              ...this.#picture(nodeOf(scene, chosen)),
             ]
           : [nothingFound(this.store)]),
     );
   }
 
   /**
-   * @param {Finding} finding
-   * @returns {HTMLElement[]} the graph around its node
+   * @param {number | undefined} node
+   * @returns {HTMLElement[]} the graph around a node
    */
-  #picture(finding) {
-    const node = nodeOf(this.store.scene, finding);
+  #picture(node) {
     if (node === undefined) return [];
     requestAnimationFrame(() => this.graph.show(node));
     return [block("In the graph", this.graph.element)];
@@ -282,11 +282,13 @@ function findingPlace(finding) {
 /**
  * @param {import("../../types.js").Scene} scene
  * @param {Finding} finding
- * @returns {number | undefined} its node, or the one that reads what its line detached
+ * @returns {number | undefined} its node, or the one that reads what its line made
  */
-function nodeOf({ detaches }, { nodes, culprit_file: file, culprit_line: line }) {
+function nodeOf({ detaches }, { nodes, culprit_file: file, culprit_line: line, reader }) {
   return (
-    nodes[0] ?? detaches.find((each) => each.filename === file && each.lineno === line)?.reader
+    nodes[0] ??
+    detaches.find((each) => each.filename === file && each.lineno === line)?.reader ??
+    (reader < 0 ? undefined : reader)
   );
 }
 

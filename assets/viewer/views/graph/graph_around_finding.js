@@ -4,6 +4,7 @@
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { chartCanvas, h, onResize } from "../../dom.js";
 import { EMPTY_PLACEMENT, LayoutScheduler } from "../../layout/request_latest_layout.js";
+import { groupsAround } from "../../scene/scene_index.js";
 import { initialCamera } from "./initial_camera.js";
 import { fittingIndex } from "./leave_out_badges_and_ops_to_fit.js";
 import { paint } from "./paint/graph.js";
@@ -18,6 +19,7 @@ export class GraphAroundFinding {
     this.palette = palette;
     this.sceneIndex = store.sceneIndex;
     this.placement = EMPTY_PLACEMENT;
+    this.open = store.open;
     /** @type {number | undefined} the node in the middle */
     this.focus = undefined;
     this.width = 0;
@@ -39,21 +41,23 @@ export class GraphAroundFinding {
     if (!clientWidth) return;
     [this.width, this.height] = [clientWidth, clientHeight];
     const { store } = this;
-    this.sceneIndex = fittingIndex(store.sceneIndex, store.open, clientWidth, clientHeight, node);
+    const group = node === undefined ? 0 : store.scene.nodes[node].group;
+    /** Indices of the open groups: those of the graph, and those around the node. */
+    this.open = new Set([...store.open, ...groupsAround(store.sceneIndex, group), group]);
+    this.sceneIndex = fittingIndex(store.sceneIndex, this.open, clientWidth, clientHeight, node);
     this.scheduler?.destroy();
     const place = (/** @type {typeof EMPTY_PLACEMENT} */ placement) => {
       this.placement = placement;
       this.draw();
     };
     this.scheduler = new LayoutScheduler(this.sceneIndex.scene, place, () => {});
-    this.scheduler.layOut(store.open);
+    this.scheduler.layOut(this.open);
   }
 
   draw() {
     const drawing = startDrawing(this.canvas, this.palette());
     if (!drawing || this.placement === EMPTY_PLACEMENT) return;
-    const { width, height, sceneIndex, placement } = this;
-    const { open } = this.store;
+    const { width, height, sceneIndex, placement, open } = this;
     const camera = initialCamera(this);
     const state = { selected: null, hovered: null, matches: null, coloring: null, time: null };
     paint(

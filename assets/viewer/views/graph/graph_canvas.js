@@ -161,7 +161,7 @@ export class GraphCanvas {
     if (change === "reveal") {
       this.scheduler.whenPlaced(() => this.#bringIntoView(store.selected, true));
     }
-    if (change === "focus" && store.selected) this.zoomToGroup(store.selected.index);
+    if (change === "focus") this.zoomToGroup(store.focused);
     if (change === "view") this.#resize();
     if (change === "colorBy") this.coloring = makeColoring(store.sceneIndex, store.colorBy);
     this.schedule();

@@ -86,7 +86,7 @@ export function codeLine(text, tag) {
 }
 
 /** Behind spaces, commas and operators; not in numbers such as 1e-4. */
-const BREAKS = /(?<=[,\s]|[\w)\]}][-+*/%@|&<>=!]+)(?<!\de-)(?![-+*/%@|&<>=!,\s])/;
+export const BREAKS = /(?<=[,\s]|[\w)\]}][-+*/%@|&<>=!]+)(?<!\de-)(?![-+*/%@|&<>=!,\s])/;
 
 /**
  * Return the words of a line of Python, between which it may be broken. A word that is longer than

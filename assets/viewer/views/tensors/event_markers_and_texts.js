@@ -15,9 +15,6 @@ import {
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../types.js").SceneStorageEvent} SceneStorageEvent */
 
-/** Largest distance that a release's circle may be moved to the right of its time. */
-const MAX_SHIFT = 12;
-
 /**
  * Paint the marker of an event, next to the marker before it where they would overlap. Saves,
  * clones and successful unpacks without room are left out.
@@ -66,11 +63,9 @@ export function paintEventMarker(pen, event, x, middle, hue, free, { movable, ve
       paintGlyph(ctx, "clone", next, middle, 13, palette.recompute);
       return next + 9;
     default: {
-      // One circle stands for all releases at about the same time.
-      if (free - x > MAX_SHIFT) return free;
-      const at = Math.max(x, free + 4);
-      paintDot(ctx, at, middle, 3.6, palette.surface, palette.text2);
-      return at + 4;
+      // Below the marks that are at its time.
+      paintDot(ctx, x, x < free + 4 ? middle + 8 : middle, 3.6, palette.surface, palette.text2);
+      return Math.max(free, x + 4);
     }
   }
 }

@@ -20,7 +20,7 @@ import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js"
 import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { isHeldAt } from "../../scene/storage_holds.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
-import { moduleRange } from "./storage_rows.js";
+import { moduleRange, namesOf } from "./storage_rows.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 import { kindHue, kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { TimeWindow } from "../../shell/zoom_and_pan_time_axis.js";
@@ -43,7 +43,7 @@ const MANY_EVENTS = 12;
 
 /** A mark of a recomputation is moved as far as this. */
 const MARK = 12;
-/** Width below which a row has one mark, at its end. */
+/** Width below which a row has one mark for each step, the last. */
 const NARROW = 600;
 
 /** @param {Row} row */
@@ -244,8 +244,9 @@ export class Lifelines {
     const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
     const room = nameWidth - 16 - widthOf(pen, times, 11.5, 600);
     const style = { size: 11.5, weight: 600, color };
-    write(pen, storage.name, 12, middle, { ...style, room });
-    const long = Math.min(room, widthOf(pen, storage.name, 11.5, 600));
+    const name = namesOf(storages);
+    write(pen, name, 12, middle, { ...style, room });
+    const long = Math.min(room, widthOf(pen, name, 11.5, 600));
     if (times) write(pen, times, 12 + long, middle, style);
     if (twoColumns) {
       const place = placeOf(storage);
@@ -338,8 +339,11 @@ export class Lifelines {
       for (const gap of [7, 3]) ctx.fillRect(this.#x(end) - gap, middle - 3.5, 2, 7);
     }
     const isAlone = storages.length === 1;
-    const events = markedEvents(scene, storages, all, changes);
-    if (this.element.clientWidth < NARROW && !broken) events.splice(0, events.length - 1);
+    let events = markedEvents(scene, storages, all, changes);
+    if (this.element.clientWidth < NARROW && !broken) {
+      const steps = events.map((each) => stepAt(scene, each.time_ns));
+      events = events.filter((_, at) => steps[at] !== steps[at + 1]);
+    }
     if (changes.length && changes[0][0] < this.window.view[0]) {
       write(pen, "‹", this.#left() + 2, middle, { size: 14, weight: 600, color: palette.text });
     }
@@ -438,7 +442,7 @@ export class Lifelines {
       .map((each) => ({ each, distance: Math.abs(this.#x(each.time_ns) - event.offsetX) }))
       .sort((a, b) => a.distance - b.distance)[0];
     const { scene } = this.store;
-    const lines = [`${storage.name} · ${storage.shape} ${storage.dtype}`];
+    const lines = [`${namesOf(row.storages)} · ${storage.shape} ${storage.dtype}`];
     lines.push(kindOfStorage(scene, storage.storage_id));
     if (nearest && nearest.distance < 14) lines.push(describeEvent(nearest.each));
     else lines.push(...storage.slots.slice(0, 3));

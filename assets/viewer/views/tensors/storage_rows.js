@@ -5,7 +5,13 @@ import { nameRange, placeOf } from "../../scene/format_numbers_and_names.js";
 import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
-/** @typedef {{storages: SceneStorage[], nbytes: number, atPeak: number}} Row one storage, or several */
+/**
+ * @typedef {object} Row one storage, or several
+ * @property {SceneStorage[]} storages
+ * @property {number} nbytes
+ * @property {number} atPeak bytes that they hold at the peak
+ * @property {number} [held] number of those that are held then
+ */
 /** @typedef {keyof typeof COLUMNS} Column */
 
 export const COLUMNS = {
@@ -57,12 +63,15 @@ export class StorageRows {
       if (!isSavedIn(scene, storage, step)) continue;
       if (matches && !matches.has(storage.node)) continue;
       const key = this.folded ? foldKey(storage) : storage.index;
-      const row = rows.get(key) ?? { storages: [], nbytes: 0, atPeak: 0 };
+      const row = rows.get(key) ?? { storages: [], nbytes: 0, atPeak: 0, held: 0 };
       rows.set(key, row);
       row.storages.push(storage);
       // What checkpoint dropped is a row because of a problem, and no memory that is held.
       if (storage.holds.length) row.nbytes += storage.nbytes;
-      if (isHeldAt(storage, this.peak.time)) row.atPeak += storage.nbytes;
+      if (isHeldAt(storage, this.peak.time)) {
+        row.atPeak += storage.nbytes;
+        row.held = (row.held ?? 0) + 1;
+      }
     }
     const byBytes = this.column === "bytes";
     const valueOf = (/** @type {Row} */ { storages, nbytes }) =>
@@ -97,9 +106,18 @@ function foldKey(storage) {
  * @param {SceneStorage[]} storages
  * @returns {string} "h.0–10.attn"
  */
-export function moduleRange(storages) {
-  const modules = [...new Set(storages.map((each) => each.module))].sort(compare);
-  return nameRange(modules[0], modules[modules.length - 1]);
+export const moduleRange = (storages) => rangeOf(storages.map((each) => each.module));
+
+/**
+ * @param {SceneStorage[]} storages
+ * @returns {string} "h.0–2 out"
+ */
+export const namesOf = (storages) => rangeOf(storages.map((each) => each.name));
+
+/** @param {string[]} names */
+function rangeOf(names) {
+  const sorted = [...new Set(names)].sort(compare);
+  return nameRange(sorted[0], sorted[sorted.length - 1]);
 }
 
 /**

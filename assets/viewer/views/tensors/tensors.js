@@ -16,7 +16,7 @@ import { splitter } from "../../shell/panel_splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { Lifelines } from "./lifelines.js";
 import { SavedTensorTable } from "./saved_tensor_table.js";
-import { StorageRows } from "./storage_rows.js";
+import { StorageRows, namesOf } from "./storage_rows.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 
@@ -154,7 +154,13 @@ export class Tensors {
       const { selected } = this.store;
       panel.hidden = selected?.kind !== "storage";
       if (selected?.kind === "storage") {
+        const row = this.rows.rows.find((each) => indexIn(each, selected.index) >= 0);
+        const count = row?.storages.length ?? 1;
         const parts = storageDetails(this.store, selected.index);
+        if (row && count > 1) {
+          const text = `${indexIn(row, selected.index) + 1} of ${formatCount(count)} in this row`;
+          parts.splice(1, 0, h("p", "agv-text agv-muted", text));
+        }
         details.replaceChildren(...parts.filter((part) => part !== false));
       }
     };
@@ -163,6 +169,13 @@ export class Tensors {
     return panel;
   }
 }
+
+/**
+ * @param {import("./storage_rows.js").Row} row
+ * @param {number} storage
+ * @returns {number} its place among those of a row, -1 if it is not there
+ */
+const indexIn = ({ storages }, storage) => storages.findIndex(({ index }) => index === storage);
 
 /**
  * @param {typeof LEGEND[number]} entry
@@ -185,11 +198,11 @@ function fillers(rows, peak) {
   /** @type {Map<string, number>} */
   const counts = new Map();
   let sum = 0;
-  for (const { storages, atPeak } of [...rows].sort((a, b) => b.atPeak - a.atPeak)) {
+  for (const { storages, atPeak, held = 0 } of [...rows].sort((a, b) => b.atPeak - a.atPeak)) {
     if (sum >= MOST * peak || !atPeak) break;
     sum += atPeak;
-    const { name } = storages[0];
-    counts.set(name, (counts.get(name) ?? 0) + storages.length);
+    const name = namesOf(storages);
+    counts.set(name, (counts.get(name) ?? 0) + held);
   }
   const names = [...counts].map(([name, count]) =>
     count > 1 ? `${name} ×${formatCount(count)}` : name,
