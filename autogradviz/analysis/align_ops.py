@@ -256,7 +256,9 @@ def place_replaced(pairs: Sequence[OpPair]) -> Iterator[OpPair]:
 def align_saves(
     pairs: Sequence[OpPair], forward: Sequence[SavedTensor], recompute: Sequence[SavedTensor]
 ) -> Iterator[tuple[SavedTensor | None, SavedTensor | None]]:
-    """Yield the saves of corresponding ops, in the order of the ops; by position if ops are unknown.
+    """Yield the saves of corresponding ops, in the order of the ops.
+
+    If the op of a save is unknown, saves correspond by their position.
 
     Args:
         pairs: the aligned ops of a region and its recomputation.

@@ -27,7 +27,7 @@ class AuditSentence(NamedTuple):
 
 
 def sentence_on_audit(facts: Iterable[Fact], findings: Iterable[Finding]) -> AuditSentence | None:
-    """Return the lines that cut a gradient path with an effect, None if a finding says what is wrong.
+    """Return the lines that cut a gradient path with an effect, None if there is a finding.
 
     Args:
         facts: those of the audit, the largest effect first.

@@ -715,7 +715,7 @@ class _Answers:
         label = f"{node.name} #{node_id}{f' of {owner}' if owner else ''}"
         steps = [_step(f"{label} {_runs(node)}", None, ())]
         if node.location is not None:
-            made = f"{node.op.name} made it" if node.op is not None else "it was made here"
+            made = f"it was made by {node.op.name}" if node.op is not None else "it was made here"
             steps.append(_step(made, node.location, (node.op.seq,) if node.op is not None else ()))
         leaves = graph.reached_leaves(node_id)
         cut = [

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Analysis
     from autogradviz.diagnose import Finding
     from autogradviz.scene import Scene
+    from autogradviz.scene.schema import SceneFinding
 
 _WIDTH: Final = 100
 NOTE_LINES: Final = 30  # maximum length of a note on an exception
@@ -77,11 +78,7 @@ def render_summary(
     for notice in s.notices:
         table.add_row("note", Text(notice, style="yellow"))
     for finding in scene.findings:
-        style = "bold red" if finding.confidence != "hint" else "yellow"
-        line = ""
-        if finding.culprit_line:
-            line = f"  {PurePath(finding.culprit_file).name}:{finding.culprit_line}"
-        table.add_row("finding", Text(finding.title + line, style=style))
+        table.add_row("finding", _finding_row(finding))
     if audit:
         table.add_row("audit", Text(f"{audit} · trace.audit() to read it"))
     then = 'trace.html("report.html") to explore'
@@ -93,6 +90,15 @@ def render_summary(
         (s.title, "bold"), f"  torch {s.torch_version}" if s.torch_version else ""
     )
     return strip_controls(Group(title, table))
+
+
+def _finding_row(finding: SceneFinding) -> RichText:
+    """Return the title and the line of a finding."""
+    style = "bold red" if finding.confidence != "hint" else "yellow"
+    line = ""
+    if finding.culprit_line:
+        line = f"  {PurePath(finding.culprit_file).name}:{finding.culprit_line}"
+    return Text(finding.title + line, style=style)
 
 
 def ops_text(analysis: Analysis) -> str:

@@ -29,7 +29,12 @@ _Bar = tuple[str, int, str]
 
 
 def build_questions(scene: Scene, cut: SourceLocation | None) -> tuple[SceneQuestion, ...]:
-    """Return the questions, those that are listed first; ``cut`` is the line that a fact is about."""
+    """Return the questions, those that are listed first.
+
+    Args:
+        scene: the view model of the recording.
+        cut: the line of the fact about lines that cut a gradient path, if there is one.
+    """
     return tuple(
         each
         for found in (
@@ -104,13 +109,21 @@ def _broken(scene: Scene, cut: SourceLocation | None) -> Iterator[SceneQuestion]
     )
 
 
+_BAD_GRADIENTS: Final = {"none": "no gradient", "zero": "zeros", "nan": "NaN or infinity"}
+
+
 def _gradients(scene: Scene) -> Iterator[SceneQuestion]:
     """Yield the question for a missing gradient without a name: which parameters miss one."""
     if not scene.summary.backwards:
         return
     unused = [each.name for each in scene.unused_parameters if each.requires_grad]
-    bad = [b.name for b in scene.parameter_badges if b.name and b.grad in {"none", "zero", "nan"}]
-    names = [*dict.fromkeys([*unused, *bad])]
+    kinds = dict.fromkeys(unused, "none")
+    for each in scene.parameter_badges:
+        if each.name and each.grad in _BAD_GRADIENTS:
+            kinds.setdefault(each.name, each.grad)
+    names = [*kinds]
+    counts = {grad: sum(each == grad for each in kinds.values()) for grad in _BAD_GRADIENTS}
+    texts = [f"{n:,} got {_BAD_GRADIENTS[grad]}" for grad, n in counts.items() if n]
     pattern = (
         r"(?:why|what|which).* (?:this|the|a|my|any|some|no|parameters? \w+ no) "
         r"(?:gradients?|grads?|parameters?)"
@@ -118,7 +131,9 @@ def _gradients(scene: Scene) -> Iterator[SceneQuestion]:
         r"|why no grad(?:ient)?s?$"
     )
     sentence = (
-        f"{plural(len(names), 'parameter')} got no gradient, zeros or NaN."
+        f"{plural(len(names), 'parameter')}: {'; '.join(texts)}."
+        if len(texts) > 1
+        else f"{plural(len(names), 'parameter')} got {_BAD_GRADIENTS[kinds[names[0]]]}."
         if names
         else "All parameters that require a gradient got one."
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Parameter
+    from autogradviz.analysis.types import Parameter, SavedTensor
     from autogradviz.scene.schema import SceneUnusedParameter
 
 
@@ -95,7 +95,8 @@ def _cleared_in_place(analysis: Analysis, zero: Collection[Parameter]) -> Counte
 def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
     """Yield the number of saved tensors that were written after their save."""
     count = len(analysis.saved)
-    wrong = len({*blamed, *analysis.stale} & analysis.saved.keys())
+    changed = {*blamed, *analysis.stale} & analysis.saved.keys()
+    wrong = sum(_is_written(analysis, analysis.saved[each]) for each in changed)
     if count:
         yield SceneFact(
             text=f"{wrong:,} of {count:,} saved tensors were written between save and use",
@@ -103,6 +104,18 @@ def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
             good=not wrong,
             topic="writes",
         )
+
+
+def _is_written(analysis: Analysis, saved: SavedTensor) -> bool:
+    """Return whether the memory of a saved tensor was written after its save.
+
+    What a recomputation saved in another way was not.
+    """
+    if saved.broken or saved.saved_id in analysis.stale:
+        return True
+    history = analysis.history(saved.tensor.storage_id)
+    entries = history.entries if history else ()
+    return any(each.kind == "written" and each.seq > saved.saved_seq for each in entries)
 
 
 def _memory(analysis: Analysis) -> Iterator[SceneFact]:

@@ -110,7 +110,7 @@ def test_all_memory_at_its_peak_is_that_of_the_recording(open_page):
     words = stage.page.text_content(".agv-memory .agv-difference-more")
     assert words.startswith(f"All memory at its peak, {format_bytes(peak.total)}: ")
     assert f"parameters {format_bytes(peak.nbytes['parameters'])}" in words
-    assert words.endswith("Unaccounted: not known, cpu has no counter.")
+    assert words.endswith("What else is in memory is unknown: cpu has no counter.")
     assert recordings.plain().live_memory == ()
 
 

@@ -19,7 +19,7 @@ def scene_of(*facts):
 
 
 def answer(scene, question):
-    found = (each for each in build_questions(scene) if re.search(each.pattern, question))
+    found = (each for each in build_questions(scene, None) if re.search(each.pattern, question))
     return next(found, None)
 
 

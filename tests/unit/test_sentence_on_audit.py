@@ -12,7 +12,9 @@ from autogradviz.event_log.stacks import SourceLocation
 
 def fact(lineno, mechanism="cut", **fields):
     place = SourceLocation(filename="/a/net.py", lineno=lineno, function="f", text="x.detach()")
-    return Fact(mechanism=mechanism, effect="", culprit=place, share=0.5, **{"weight": 0.0125, **fields})
+    return Fact(
+        mechanism=mechanism, effect="", culprit=place, share=0.5, **{"weight": 0.0125, **fields}
+    )
 
 
 def test_a_line_that_cuts_a_path_is_named_once():

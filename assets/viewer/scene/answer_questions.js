@@ -42,7 +42,7 @@ const QUESTIONS = [
   [/^who wrote\s+(.+)/, whoWrote],
   [/^what (?:holds|keeps|is)\s+([\d.]+ ?[kmgt]?i?b)\b/, whatHolds],
   [
-    /^(?:slowest (line|module)|which (line|module) (?:is slow|takes)|where does (?:the )?time go|what (?:takes (?:the )?time|is slow))\b.*/,
+    /^(?:slowest (line|module)|which (line|module) (?:is slow|takes)|where does (?:the )?time go|what (?:takes (?:the )?time|is slow)|why is (?:it|this|the step|my step|training) (?:so )?slow)\b.*/,
     slowest,
   ],
   [/^what (?:fills|holds|keeps)\b.*/, whatFills],

@@ -34,7 +34,7 @@ export function kindOfStorage(scene, storageId) {
       }
     }
   }
-  return known.get(storageId) ?? "in folds that are not drawn";
+  return known.get(storageId) ?? "other saved tensors";
 }
 
 /**

@@ -221,7 +221,8 @@ def _title(change: StateChanged) -> str:
     if _same_value(change):
         return f"{name} was another object, or written, before recomputation"
     if change.in_forward:
-        return f"{name} {'is set' if change.before in {'None', 'absent'} else 'changes'} during forward"
+        verb = "is set" if change.before in {"None", "absent"} else "changes"
+        return f"{name} {verb} during forward"
     before, after = _before(change), _after(change)
     return f"{name} {before} in forward, {after} in recomputation"
 

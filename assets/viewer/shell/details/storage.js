@@ -25,13 +25,13 @@ export function storageDetails(store, index) {
   });
   const keepers = storage.keepers.length
     ? storage.keepers.map((text) => h("p", "agv-text", text))
-    : [h("p", "agv-text agv-muted", describeRelease(events))];
+    : [h("p", "agv-text agv-muted", describeRelease(store.scene, storage, events))];
   const show = () => store.reveal({ kind: "node", index: storage.node });
   return [
     h("h4", "", storage.name),
     propertyList([
       ["shape", h("code", "", `${storage.dtype}[${storage.shape}]`)],
-      ["bytes", formatBytes(storage.nbytes)],
+      ["bytes", formatBytes(storage.nbytes) + (storage.holds.length ? "" : ", not held")],
       ["module", storage.module && h("code", "", storage.module)],
       ["saved at", placeOf(storage)],
       ["saved for", storage.slots.slice(0, 4).join(", ")],
@@ -83,10 +83,16 @@ function compiledReasons(store, index) {
 }
 
 /**
+ * @param {import("../../types.js").Scene} scene
+ * @param {import("../../types.js").SceneStorage} storage
  * @param {import("../../types.js").SceneStorageEvent[]} events
  * @returns {string}
  */
-function describeRelease(events) {
+function describeRelease({ nodes }, { node, holds }, events) {
   const last = events.findLast((event) => event.kind === "released");
-  return last ? `Last ${describeEvent(last)}.` : "Its node released it after running.";
+  if (last) return `Last ${describeEvent(last)}.`;
+  if (!holds.length) return "A checkpoint dropped it in the forward.";
+  return nodes[node]?.runs_ns.length === 0
+    ? "Its node did not run."
+    : "Its node released it after running.";
 }

@@ -27,7 +27,7 @@ export function makeHeldPicture({ scene, sceneIndex }, palette) {
   const draw = () =>
     paintHeld(canvas, palette(), curves, turn, (pen, x, y) => {
       const at = (/** @type {number} */ time) => x(share(time));
-      paintTimes(pen, at, [0, sceneIndex.end], y, null, axis);
+      paintTimes(pen, at, [0, sceneIndex.end], y, { top: y, bottom: y }, axis);
     });
   const legend = h(
     "div",

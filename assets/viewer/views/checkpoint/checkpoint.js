@@ -141,12 +141,23 @@ export class Checkpoint {
         text: labelOf(region),
         title: `${region.function} ${placeOf(region)}`,
       }),
-      alike.length > 1 && h("span", "agv-muted", `call ${alike.indexOf(region) + 1}`),
+      alike.length > 1 && h("span", "agv-muted", this.#callOf(region, alike)),
       failed && h("span", { class: "agv-mutation", title: "differs" }, icon("failed")),
       h("span", "agv-pill agv-recompute", icon("checkpoint"), String(region.recomputes)),
     );
     row.style.paddingLeft = `${12 + 12 * this.#depth(region)}px`;
     return row;
+  }
+
+  /**
+   * @param {Region} region
+   * @param {Region[]} alike regions of the same module
+   * @returns {string} its step, or which call of the module it is if a step calls it several times
+   */
+  #callOf(region, alike) {
+    const step = this.store.scene.steps[region.step];
+    const isOnly = alike.every((each) => each === region || each.step !== region.step);
+    return step && isOnly ? `step ${step.number}` : `call ${alike.indexOf(region) + 1}`;
   }
 
   /**

@@ -9,7 +9,7 @@ import { h } from "../../dom.js";
 export const STATUS_LABELS = {
   same: ["=", "same"],
   changed: ["≠", "changed"],
-  replaced: ["≠", "other op"],
+  replaced: ["≠", "replaced"],
   added: ["+", "only in recompute"],
   removed: ["−", "only in forward"],
   cached: ["↻", "cached by the policy"],

@@ -29,8 +29,12 @@ export function block(title, ...children) {
 export function explanationOf(text, finding) {
   const paragraphs = h("div", "agv-explanation");
   for (const line of (finding ? withoutLines(text, finding) : text).split("\n")) {
-    const tag = /^\s{2,}\S/.test(line) ? "code" : "p";
-    paragraphs.append(h(tag, { class: "agv-text", text: tag === "code" ? line.trim() : line }));
+    // Source is indented by 8, its place by 4; ops and tensors by 2.
+    const indent = line.search(/\S|$/);
+    const style = indent >= 8 ? "" : indent >= 2 ? "agv-mono agv-muted" : "";
+    paragraphs.append(
+      h(indent >= 8 ? "code" : "p", { class: `agv-text ${style}`, text: line.trim() }),
+    );
   }
   return paragraphs;
 }

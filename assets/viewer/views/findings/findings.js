@@ -200,7 +200,7 @@ function nothingFound(store) {
   );
   return h(
     "article",
-    "agv-finding agv-entry",
+    "agv-finding agv-nothing-found",
     h("h3", "", "No problems found"),
     groups.length
       ? h("div", "agv-check-groups", ...groups)

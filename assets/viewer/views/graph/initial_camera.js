@@ -36,7 +36,8 @@ export function initialCamera(canvas) {
   );
   const readable = region ? READABLE_REGION : victim === undefined ? READABLE : READABLE_VICTIM;
   if (whole.scale >= readable) return whole;
-  const item = victim === undefined ? null : visibleFor(store.sceneIndex, store.open, victim);
+  const { open } = "focus" in canvas ? canvas : store;
+  const item = victim === undefined ? null : visibleFor(store.sceneIndex, open, victim);
   const box = findBox(placement, item);
   if (box) {
     // The rows around the victim, or else the victim and the write that broke it.

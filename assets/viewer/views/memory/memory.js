@@ -310,7 +310,8 @@ export class Memory {
     const percent = (/** @type {number} */ ns) => Math.round((100 * ns) / whole);
     const [low, high] = [percent(least), percent(most)];
     if (steps < FEW_STEPS && low > 100) return "unknown";
-    if (steps < FEW_STEPS || low === high) return `about +${percent(recomputeNs)} %`;
+    if (steps < FEW_STEPS || low === high)
+      return +percent(recomputeNs) ? `about +${percent(recomputeNs)} %` : "less than +1 %";
     return `+${low}–${high} %`;
   }
 
@@ -441,7 +442,7 @@ function liveMemory({ scene, step }) {
     .sort((a, b) => point[b] - point[a])
     .map((kind) => `${kindOfAll(kind)} ${formatBytes(point[kind])}`);
   const unknown = live_memory.find((each) => each.nbytes < 0)?.kind;
-  const rest = unknown ? ` Unaccounted: not known, ${unknown} has no counter.` : "";
+  const rest = unknown ? ` What else is in memory is unknown: ${unknown} has no counter.` : "";
   const where = chosen ? `the peak of step ${chosen.number}` : "its peak";
   return `All memory at ${where}, ${formatBytes(nbytes)}: ${words.join(", ")}.${rest}`;
 }

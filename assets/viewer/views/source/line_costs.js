@@ -180,7 +180,10 @@ class SourcePage {
 
   /** @returns {(Node | string)[]} which line keeps most, and which takes most time */
   sentence() {
-    const parts = ownParts(this.store.scene, this.costs).filter(({ filename }) => filename);
+    const { scene, step } = this.store;
+    const { steps } = scene;
+    const sums = `sums over ${plural(steps.length, "step")}; held at peak: at one time`;
+    const parts = ownParts(scene, this.costs).filter(({ filename }) => filename);
     const lead = (
       /** @type {string} */ text,
       /** @type {(cost: number[]) => number} */ of,
@@ -198,6 +201,7 @@ class SourcePage {
         (nbytes) => `${formatBytes(nbytes)}; `,
       ),
       ...lead(" takes most time, ", timeOf, formatDuration),
+      ...(steps.length > 1 && step < 0 ? [h("span", "agv-muted agv-sums", sums)] : []),
     ];
   }
 

@@ -257,7 +257,7 @@ export class Lifelines {
       write(pen, use, nameWidth, middle, { size: 10.5, color: palette.text2, room });
     }
     const figure = /** @type {const} */ ({ size: 11, color: palette.text2, align: "right" });
-    write(pen, formatBytes(nbytes), left - 10, middle, figure);
+    write(pen, nbytes ? formatBytes(nbytes) : "not held", left - 10, middle, figure);
     const end = left + (hasPeak ? PEAK : 0);
     if (hasPeak) write(pen, atPeak ? formatBytes(atPeak) : "0", end - 10, middle, figure);
     const plot = { left: end - 3, top, right: width, bottom: top + ROW_HEIGHT };
