@@ -40,3 +40,21 @@ def test_tensors_saved_by_one_run_only_are_reported():
 
 def test_tensors_omitted_by_an_early_stop_are_not_differences():
     assert region(outcome="early_stop", again=[(4, 8), (4, 8)]) == []
+
+
+def test_a_save_that_is_missing_does_not_shift_the_ones_after_it():
+    facts = [m.began(), *(m.tensor(i, (i, 8)) for i in range(1, 7)), m.entered(1)]
+    for i, name in enumerate(("mul", "masked_fill", "exp")):
+        facts.append(m.op(name, [1 + i], nr=i, region=1, at=f"net.py:{i + 1}"))
+        facts.append(m.saved(10 + i, 1 + i, nr=i, region=1, by="checkpoint", position=i))
+    facts += [m.exited(1), m.backward(), m.recompute(1, 1)]
+    for i, (name, line) in enumerate((("mul", 1), ("exp", 3))):
+        shape = 1 + 2 * i
+        facts.append(m.op(name, [shape], nr=5 + i, region=1, recompute=1, at=f"net.py:{line}"))
+        again = {"region": 1, "recompute": 1, "by": "recompute", "position": i}
+        facts.append(m.saved(20 + i, shape, nr=5 + i, **again))
+    facts.append(m.recomputed(1, outcome="completed"))
+    rows = build_saved_diffs(Analysis(m.make_log(*facts)))
+    assert [(row.position, row.before, row.after) for row in rows] == [
+        (1, "float32 2×8", "not saved")
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointError, checkpoint
 
 import autogradviz
 from autogradviz.events import StepEnded
@@ -106,3 +106,60 @@ def test_memory_and_recomputations_agree_with_the_recording():
     found = facts(trace)
     assert found["1 of 1 recomputations ran the same ops as the forward"]
     assert not any("still held" in text for text in found)
+
+
+class _Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mask = None
+
+    def forward(self, x):
+        if self.mask is None:
+            self.mask = torch.ones(2, 3, dtype=torch.bool)
+            x = x.masked_fill(self.mask, 0.5)
+        return x.exp()
+
+
+def test_a_save_that_recomputation_did_not_repeat_was_not_written():
+    with pytest.raises(CheckpointError), autogradviz.record() as trace:
+        x = torch.rand(2, 3, requires_grad=True)
+        checkpoint(_Remembers(), x, use_reentrant=False).sum().backward()
+    [written] = [text for text in facts(trace) if "written" in text]
+    assert written.startswith("0 of ")
+    assert trace.diagnose()[0].title.endswith("self.mask is set during forward")
+
+
+class _DetachesABranch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return x + self.second(x.detach())
+
+
+def test_a_line_that_cuts_a_path_of_a_healthy_step_is_said():
+    model = _DetachesABranch()
+    with autogradviz.record(model) as trace:
+        model(torch.rand(2, 3)).sum().backward()
+    assert not trace.diagnose()
+    scene = trace._viewer_scene
+    [fact] = [each for each in scene.facts if each.lines]
+    assert fact.text.startswith("1 line cuts a gradient path (test_scene_sentences.py:")
+    assert fact.text in str(trace).replace("\n", " ")
+    wrong = next(each for each in scene.questions if "is wrong" in each.pattern)
+    assert wrong.sentence == f"No problems found, but {fact.text}."
+    assert wrong.line == "return x + self.second(x.detach())"
+
+
+def test_the_node_that_reads_values_without_a_graph_is_known():
+    model, other = nn.Linear(3, 1), nn.Linear(3, 1)
+    with autogradviz.record(nn.ModuleList([model, other])) as trace:
+        x = torch.rand(2, 3)
+        score = torch.tensor(other(x).mean().item())
+        (model(x).sum() + 0.1 * score).backward()
+    scene = trace._scene
+    [finding] = scene.findings
+    assert finding.nodes == ()
+    assert scene.nodes[finding.reader].name == "AddBackward0"

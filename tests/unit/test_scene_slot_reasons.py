@@ -189,7 +189,7 @@ def test_storages_have_the_names_of_variables_a_reason_and_a_call_stack():
     scene = trace._scene
     names = [storage.name for storage in scene.storages]
     # x * 3 is an argument of twice, which calls it x
-    assert names == ["input", "x", "exp out", "gate", "rows, columns", "Gate out"]
+    assert names == ["factor", "x", "exp out", "gate", "rows, columns", "Gate out"]
     [rows] = [each for each in scene.storages if each.name == "rows, columns"]
     assert "ExpBackward0.result" in rows.slots
     reasons = {reason.slot: reason.text for reason in scene.slot_reasons}

@@ -197,6 +197,25 @@ test("a harmful write has its line and its fix", () => {
   assert.ok(markdown.includes("Fix:\n```python\ng = g * scale\n```"));
 });
 
+test("who wrote a name that several tensors have opens the one that was written", () => {
+  const [written] = TABLES.storages;
+  const same = { ...written, index: 0 };
+  const named = [same, { ...written, index: 1 }];
+  const events = TABLES.storage_events.map((each) => ({
+    ...each,
+    storage: each.kind === "written" ? 1 : 0,
+  }));
+  const known = makeIndex({ ...TABLES, storages: named, storage_events: events });
+  assert.deepEqual(answerQuestion(known, "who wrote g").link, { storage: 1 });
+});
+
+test("why is it slow is answered as the slowest line", () => {
+  assert.deepEqual(
+    answerQuestion(sceneIndex, "why is it slow?"),
+    answerQuestion(sceneIndex, "slowest line"),
+  );
+});
+
 test("a number of bytes finds the tensor that has about as many", () => {
   const { sentence, link } = answerQuestion(sceneIndex, "what holds 36 MB?");
   assert.equal(sentence, "g, saved for MulBackward0.self in enc.");
