@@ -27,7 +27,7 @@ export function makeHeldPicture({ scene, sceneIndex }, palette) {
   const draw = () =>
     paintHeld(canvas, palette(), curves, turn, (pen, x, y) => {
       const at = (/** @type {number} */ time) => x(share(time));
-      paintTimes(pen, at, [0, sceneIndex.end], y, { top: y, bottom: y }, axis);
+      paintTimes(pen, at, [0, sceneIndex.end], y, { top: y - 12, bottom: y - 6 }, axis);
     });
   const legend = h(
     "div",

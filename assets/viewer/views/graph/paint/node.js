@@ -78,11 +78,24 @@ export function paintNode(pen, box, node, look) {
   if (node.state === "failed" || node.error) {
     const right = node.compact ? box.x + box.width : box.x + box.width - 1;
     paintGlyph(pen.ctx, "failed", right, box.y, 16, palette.mutation, palette.surface);
+    const style = { size: BADGE_TEXT_SIZE, weight: 600, color: palette.mutation };
+    write(pen, roleOf(node), right + 11, box.y - 4, style);
   }
   if (node.hooks.length) {
     paintGlyph(pen.ctx, "hook", box.x + 1, box.y, 14, palette.surface, palette.text2);
   }
   paintNodeBadges(pen, box, node);
+}
+
+/**
+ * Return what a red node is if backward stopped in another one than that of the finding.
+ *
+ * @param {SceneNode} node
+ * @returns {string}
+ */
+function roleOf({ state, error }) {
+  if (state === "failed") return error ? "" : "backward stopped here";
+  return state === "not_run" ? "victim" : "";
 }
 
 /**
