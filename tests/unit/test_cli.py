@@ -133,7 +133,7 @@ def test_show_sums_steps_memory_and_recomputations(folder, capsys):
     ]
     event_log.save(m.make_log(facts), folder / "x.agv")
     lines = shown(capsys, folder / "x.agv")
-    assert "steps       2 (7 to 8), 1 backward" in lines
+    assert "steps       2 ended (7 to 8) and one that did not end, 1 backward" in lines
     assert "saved       3.5 MB held at peak, 3.5 MB saved, 3.5 MB still held; 4 storages" in lines
     place = lines.index("held at peak, by module")
     bars = [line.split() for line in lines[place + 1 : place + 3]]
