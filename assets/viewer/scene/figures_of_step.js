@@ -48,15 +48,13 @@ function durations(scene, start, end) {
 
 /**
  * @param {Store} store
- * @returns {string} "150 of 408 nodes drawn": the others are in `folded_text` of the summary
+ * @param {Iterable<{kind: string, ref: number}>} boxes
+ * @returns {string} "15 of 408 nodes drawn": the others are in closed groups, on edges or badges
  */
-export function drawnNodes({ scene, step }) {
-  const { nodes, summary, steps } = scene;
-  if (steps[step]) {
-    const count = nodes.filter((node) => stepOfNode(scene, node) === step).length;
-    return `${plural(count, "node")} drawn`;
-  }
-  return nodes.length < summary.nodes
-    ? `${formatCount(nodes.length)} of ${plural(summary.nodes, "node")} drawn`
-    : plural(nodes.length, "node");
+export function drawnNodes({ scene, step }, boxes) {
+  const own = (/** @type {number} */ at) => step < 0 || stepOfNode(scene, scene.nodes[at]) === step;
+  const drawn = [...boxes].filter(({ kind, ref }) => kind === "node" && own(ref)).length;
+  const all = step < 0 ? scene.summary.nodes : [...scene.nodes].filter((_, at) => own(at)).length;
+  const part = drawn < all ? `${formatCount(drawn)} of ` : "";
+  return `${part}${plural(all, "node")}${step < 0 ? "" : ` of step ${scene.steps[step].number}`} drawn`;
 }

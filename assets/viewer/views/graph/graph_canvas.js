@@ -7,10 +7,11 @@ import { makeColoring } from "../../scene/graph_colorings.js";
 import { describePart } from "../compiled/describe_part.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { Breadcrumbs } from "./breadcrumbs.js";
-import { centered, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
+import { centered, clamp, clampTo, fitTo, moveInto, zoomAt } from "./camera.js";
 import { findBox, rectOf } from "./boxes_of_items.js";
 import { graphRect } from "./paint/arrow_at_detach.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
+import { drawnNodes } from "../../scene/figures_of_step.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
 import {
@@ -92,6 +93,7 @@ export class GraphCanvas {
     this.tooltip.hidden = true;
     this.minimap = new Minimap((x, y) => this.#centerOn(x, y));
     this.breadcrumbs = new Breadcrumbs(store, (group) => this.zoomToGroup(group));
+    this.count = h("span", "agv-muted");
     this.legend = new Legend(store.scene, "line");
     this.legend.update(store);
     this.element = h(
@@ -214,6 +216,7 @@ export class GraphCanvas {
     this.hovered = null;
     this.tooltip.hidden = true;
     this.minimap.draw(this.store.scene, placement, this.palette());
+    this.countDrawn();
     if (before === EMPTY_PLACEMENT) {
       if (this.width) this.camera = initialCamera(this);
     } else {
@@ -224,10 +227,42 @@ export class GraphCanvas {
         this.camera.x += to.x - from.x;
         this.camera.y += to.y - from.y;
       }
+      this.#showWhole(to);
       this.offsets = boxOffsets(before, cameraBefore, placement, this.camera);
       this.transitionStart = performance.now();
     }
     this.schedule();
+  }
+
+  /** Write how many nodes are drawn. */
+  countDrawn() {
+    this.count.textContent = drawnNodes(this.store, this.placement.boxes);
+  }
+
+  /**
+   * Move the camera so that the group that was opened or closed is in view, as large as is readable,
+   * and so that nothing is blank next to a part of the graph that is out of view.
+   *
+   * @param {import("../../layout/coordinates.js").Box | undefined} box of the group
+   */
+  #showWhole(box) {
+    const { width, height } = this;
+    if (!box || !width) return;
+    const rect = rectOf(box);
+    const across = fitTo({ ...rect, h: 1 }, width, height).scale;
+    if (across < this.camera.scale) {
+      const scale = Math.max(READABLE, across);
+      if (scale < this.camera.scale) {
+        const { x, y } = this.camera;
+        this.camera = zoomAt(this.camera, scale / this.camera.scale, rect.x - x, rect.y - y);
+      }
+    }
+    const whole = graphRect(this);
+    this.camera = clampTo(whole, moveInto(this.camera, rect, width, height), width, height);
+    // What fits is in the middle.
+    if (fitTo({ ...whole, h: 1 }, width, height).scale >= this.camera.scale) {
+      this.camera.x = centered(whole, width, height, this.camera.scale).x;
+    }
   }
 
   #draw() {

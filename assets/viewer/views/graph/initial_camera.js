@@ -52,7 +52,9 @@ export function initialCamera(canvas) {
     const scaleOf = (/** @type {number} */ w) =>
       Math.min(SCROLLED, fitTo({ x: 0, y: 0, w, h: 1 }, width, height).scale);
     const rows = [true, false].map(near).find(({ w }) => scaleOf(w) >= READABLE);
-    const scale = rows ? scaleOf(rows.w) : COMFORTABLE;
+    // The whole width, unless text is then too small to read.
+    const across = scaleOf(graph.w);
+    const scale = across >= READABLE ? across : rows ? scaleOf(rows.w) : COMFORTABLE;
     const camera = centered(rows ?? rectOf(box), width, height, scale);
     // What fits is in the middle.
     const middle = centered(graph, width, height, scale);

@@ -72,7 +72,8 @@ export function listenToPointer(graph, store) {
     if (dragged >= DRAG_DISTANCE) return;
     const found = hit(event);
     store.set("selected", found && (storageOf(store.scene, found.part) ?? found.item));
-    if (found?.chevron) store.toggle(found.item.index);
+    // The second click of a double click undoes nothing.
+    if (found?.chevron && event.detail < 2) store.toggle(found.item.index);
   });
 
   listen(canvas, "dblclick", (event) => {
