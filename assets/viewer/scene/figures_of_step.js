@@ -18,13 +18,42 @@ import { stepOfNode } from "./step_of_time_or_node.js";
 export function figuresOf({ scene, step }) {
   const { summary } = scene;
   const chosen = scene.steps[step];
-  if (!chosen) {
-    const held = formatBytes(summary.peak_nbytes + summary.older_nbytes);
-    return [[held, " saved tensors at peak"], ...durations(scene, 0, summary.end_ns)];
-  }
-  const { start_ns, end_ns } = chosen;
-  const held = formatBytes(peakIn(scene, chosen).nbytes + summary.older_nbytes);
-  return [[held, " saved tensors at peak"], ...durations(scene, start_ns, end_ns)];
+  const { start_ns, end_ns } = chosen ?? { start_ns: 0, end_ns: summary.end_ns };
+  const peak = chosen ? peakIn(scene, chosen).nbytes : summary.peak_nbytes;
+  const all = livePeak(scene, start_ns, end_ns);
+  const saved = scene.live_points[all.at]?.saved ?? 0;
+  /** @type {[strong: string, rest: string][]} */
+  const held = all.nbytes
+    ? [[formatBytes(all.nbytes), ` in all at peak, of it ${formatBytes(saved)} saved`]]
+    : [[formatBytes(peak + summary.older_nbytes), " saved tensors at peak"]];
+  return [...held, ...durations(scene, start_ns, end_ns)];
+}
+
+/** Of all memory, in the order of the stack. */
+export const ORDER = /** @type {const} */ ([
+  "parameters",
+  "optimizer_state",
+  "gradients",
+  "saved",
+  "other",
+]);
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @param {number} start_ns
+ * @param {number} end_ns
+ * @returns {{nbytes: number, time: number, at: number}} the highest point of all memory
+ */
+export function livePeak({ live_points: points }, start_ns, end_ns) {
+  const found = { nbytes: 0, time: start_ns, at: 0 };
+  points.forEach((each, at) => {
+    const time = each.time_ns;
+    const nbytes = ORDER.reduce((sum, kind) => sum + each[kind], 0);
+    const until = points[at + 1]?.time_ns ?? Infinity;
+    if (time > end_ns || until <= start_ns || nbytes <= found.nbytes) return;
+    Object.assign(found, { nbytes, time: Math.max(time, start_ns), at });
+  });
+  return found;
 }
 
 /**
