@@ -93,7 +93,7 @@ export function recordingDetails(store) {
       return nodeLink(store, at, formatDuration(ns), dotted([nameOf(at), ...which]));
     });
     const aside = summary.recomputations ? "without recomputation" : "";
-    parts.push(section("Slowest nodes", aside, h("div", {}, ...rows)));
+    parts.push(section("Slowest nodes", aside, h("div", "agv-slow", ...rows)));
   }
   const counts = [
     `${plural(summary.nodes, "node")}${summary.folded_text && ` (${summary.folded_text})`}`,

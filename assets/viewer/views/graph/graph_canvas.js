@@ -249,20 +249,20 @@ export class GraphCanvas {
     const { width, height } = this;
     if (!box || !width) return;
     const rect = rectOf(box);
+    const { x, scale } = this.camera;
+    // A group that is in view keeps its place.
+    if (rect.x >= x && rect.x + rect.w <= x + width / scale) return;
     const across = fitTo({ ...rect, h: 1 }, width, height).scale;
-    if (across < this.camera.scale) {
-      const scale = Math.max(READABLE, across);
-      if (scale < this.camera.scale) {
-        const { x, y } = this.camera;
-        this.camera = zoomAt(this.camera, scale / this.camera.scale, rect.x - x, rect.y - y);
-      }
-    }
+    const factor = Math.min(1, Math.max(READABLE, across) / scale);
+    const near = zoomAt(this.camera, factor, 0, (rect.y - this.camera.y) * scale);
     const whole = graphRect(this);
-    this.camera = clampTo(whole, moveInto(this.camera, rect, width, height), width, height);
+    const camera = clampTo(whole, moveInto(near, rect, width, height), width, height);
     // What fits is in the middle.
-    if (fitTo({ ...whole, h: 1 }, width, height).scale >= this.camera.scale) {
-      this.camera.x = centered(whole, width, height, this.camera.scale).x;
-    }
+    const fits = fitTo({ ...whole, h: 1 }, width, height).scale >= camera.scale;
+    this.camera = {
+      ...camera,
+      x: fits ? centered(whole, width, height, camera.scale).x : camera.x,
+    };
   }
 
   #draw() {
@@ -444,7 +444,7 @@ export class GraphCanvas {
     if (!box || !this.width) return;
     const rect = rectOf(box);
     const near =
-      readable && this.camera.scale < READABLE
+      readable && this.moved && this.camera.scale < READABLE
         ? centered(rect, this.width, this.height, 0.9)
         : this.camera;
     const camera = moveInto(near, rect, this.width, this.height);
