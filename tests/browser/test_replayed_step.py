@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 import recordings
 from viewer_page import Stage
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+from training_programs import PROGRAMS
 
 SIZE = {"width": 1400, "height": 900}
 
@@ -142,11 +149,11 @@ def test_a_chosen_step_is_open_and_others_are_closed(open_page):
     boxes = stage.page.evaluate("document.querySelector('.agv-pane-graph .agv-canvas').drawn")
     drawn = sum(box["kind"] == "node" for box in boxes)
     count = stage.page.locator(".agv-toolbar > .agv-muted").text_content()
-    assert re_count(count) == drawn
+    assert first_number(count) == drawn
     assert "of step 2" in count
 
 
-def re_count(text):
+def first_number(text):
     return int(text.split()[0].replace(",", ""))
 
 
@@ -202,3 +209,27 @@ def test_folds_of_a_comparison_are_wide_in_a_narrow_view(open_page):
     table = stage.page.locator(".agv-totals")
     assert table.locator("caption").count() == 1
     assert table.locator("td[colspan]").count() == 0
+
+
+def test_the_scale_of_a_coloring_is_not_on_the_graph(open_page):
+    stage = stage_of(open_page, recordings.equal_steps(), "graph")
+    stage.page.select_option("[aria-label='Color nodes by']", label="bytes")
+    stage.settle()
+    scale = stage.page.locator(".agv-color-scale").bounding_box()
+    canvas = stage.page.locator(".agv-pane-graph .agv-canvas")
+    box = canvas.bounding_box()
+    assert scale["y"] + scale["height"] <= box["y"]
+    ratio = canvas.evaluate("e => e.height / e.clientHeight / devicePixelRatio")
+    assert abs(ratio - 1) < 0.01
+
+
+def test_backwards_are_listed_in_the_order_of_the_picture(open_page):
+    scene = PROGRAMS["gan"]()._viewer_scene
+    stage = stage_of(open_page, scene, "graph")
+    graphs = [group.index for group in scene.groups if group.kind == "graph"]
+    boxes = stage.page.evaluate("document.querySelector('.agv-pane-graph .agv-canvas').drawn")
+    drawn = {box["ref"]: box["y"] for box in boxes if box["kind"] != "node"}
+    shown = [at for at in graphs if at in drawn]
+    assert len(shown) >= 2
+    labels = [scene.groups[at].label for at in sorted(shown, key=drawn.__getitem__)]
+    assert [label for label in stage.tree() if label in set(labels)] == labels

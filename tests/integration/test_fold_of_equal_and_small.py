@@ -85,7 +85,7 @@ def test_a_backward_says_what_others_hold_at_its_peak():
     trace = PROGRAMS["gan"]()
     scene = trace._viewer_scene
     analysis = trace.analysis
-    said = 0
+    found = 0
     for fold in scene.folds:
         curve = analysis.memory
         at = max(at for at, time_ns in enumerate(curve.times_ns) if time_ns <= fold.peak_ns)
@@ -95,11 +95,11 @@ def test_a_backward_says_what_others_hold_at_its_peak():
         if others <= 0 or fold.shared_nbytes:
             assert not text
             continue
-        said += 1
+        found += 1
         assert text
         assert text[1] == format_bytes(others).replace("\xa0", " ")
         assert text[2] == format_bytes(curve.nbytes[at]).replace("\xa0", " ")
-    assert said
+    assert found
 
 
 def test_a_block_that_detaches_is_not_folded_with_others():

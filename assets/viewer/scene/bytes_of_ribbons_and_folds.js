@@ -50,9 +50,9 @@ export function largestFold({ folds }, step = -1) {
  * @returns {number} its index
  */
 export function foldAt({ folds, steps }, time, shown) {
+  // They are in the order of their backwards.
   const begin = (/** @type {import("../types.js").SceneFold} */ { start_ns, step }) =>
     Math.min(start_ns, steps[step]?.start_ns ?? start_ns);
-  const own = [...folds].filter((fold) => fold.drawn && begin(fold) <= time && time <= fold.end_ns);
-  const running = own.find(({ turn_ns }) => turn_ns >= 0 && turn_ns <= time);
-  return (running ?? own[0])?.index ?? shown;
+  const found = folds.find((fold) => fold.drawn && begin(fold) <= time && time <= fold.end_ns);
+  return found?.index ?? shown;
 }

@@ -106,7 +106,7 @@ export function recordingDetails(store) {
 }
 
 /**
- * Return what tells a node apart from others of its module: its iteration, step or line.
+ * Return the iteration, step or line of a node, as far as others of its module have another one.
  *
  * @param {import("../../types.js").Scene} scene
  * @param {number} node

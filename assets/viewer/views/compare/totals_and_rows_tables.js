@@ -84,9 +84,9 @@ export function rowsPanel(table, show) {
   });
   const source = sourceColumns(rows);
   const bytes = isHeldKnown(rows) ? "held at the peak" : "saved";
-  const { steps = [], left_out: warm = [] } = rows.find(({ kind }) => kind === "phase") ?? {};
-  const counts = [...new Set(steps.map((count, side) => count + (warm[side] ?? 0)))];
-  const whole = Math.max(0, ...counts) > 1 ? `of ${counts.join(" and ")} steps; ` : "";
+  const [phase] = phasesOf(rows);
+  const counts = new Set(phase?.steps.map((count, side) => count + (phase.left_out[side] ?? 0)));
+  const whole = Math.max(0, ...counts) > 1 ? `of ${[...counts].join(" and ")} steps; ` : "";
   const filters = [
     choice(["changes", "all"], differs ? "changes" : "all", choose),
     choice(["merged", "each block"], "merged", choose),

@@ -164,8 +164,8 @@ export class GraphCanvas {
       this.scheduler.whenPlaced(() => this.#bringIntoView(store.selected, true));
     }
     if (change === "focus" && store.selected) this.zoomToGroup(store.selected.index);
-    if (change === "view") this.#resize();
     if (change === "colorBy") this.coloring = makeColoring(store.sceneIndex, store.colorBy);
+    if (change === "view" || change === "colorBy") this.#resize();
     this.schedule();
   }
 
@@ -470,7 +470,7 @@ export class GraphCanvas {
     if (item) {
       const { scene } = this.store;
       const lines = part < 0 ? summarizeItem(scene, item) : describePart(scene, part);
-      placeTooltip(this.tooltip, lines, x, y, this.width, this.height);
+      placeTooltip(this.tooltip, lines, x, y + this.canvas.offsetTop, this.width, this.height);
     }
     this.schedule();
   }

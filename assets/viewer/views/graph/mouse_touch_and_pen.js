@@ -20,7 +20,7 @@ export function listenToPointer(graph, store) {
   /** @type {Map<number, {x: number, y: number}>} */
   const pointers = new Map();
   let dragged = 0;
-  /** Whether the last click, or the first of a double click, was on the chevron of a group. */
+  /** True if the last click, or the first of a double click, was on the chevron of a group. */
   let onChevron = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let hoverTimer;

@@ -6,6 +6,7 @@ import { hostTheme } from "../../canvas/theme.js";
 import { button, chartCanvas, claim, h, listen, onResize } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { foldAt, largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
+import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { heldAt, workAt } from "../../scene/progress_at_replayed_time.js";
 import { summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { predictMemory } from "../../scene/predict_memory.js";
@@ -89,9 +90,8 @@ export class Fold {
     store.subscribe(["time"], () => this.#play());
     store.subscribe(["step"], () => {
       const { time, step } = store;
-      const { start_ns = 0, end_ns = 0 } = store.scene.steps[step] ?? {};
       // A time of another step would show an empty fold.
-      if (step >= 0 && time !== null && (time < start_ns || time > end_ns)) store.set("time", null);
+      if (step >= 0 && time !== null && stepAt(store.scene, time) !== step) store.set("time", null);
       this.#choose(largestFold(store.scene, step));
     });
     this.layer = new RibbonLayer();
