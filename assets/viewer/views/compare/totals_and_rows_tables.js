@@ -86,7 +86,8 @@ export function rowsPanel(table, show) {
   const bytes = isHeldKnown(rows) ? "held at the peak" : "saved";
   const [phase] = phasesOf(rows);
   const counts = new Set(phase?.steps.map((count, side) => count + (phase.left_out[side] ?? 0)));
-  const whole = Math.max(0, ...counts) > 1 ? `of ${[...counts].join(" and ")} steps; ` : "";
+  const whole =
+    Math.max(0, ...counts) > 1 ? `columns: sums of ${[...counts].join(" and ")} steps; ` : "";
   const filters = [
     choice(["changes", "all"], differs ? "changes" : "all", choose),
     choice(["merged", "each block"], "merged", choose),
