@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import recordings
 from viewer_page import Stage
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-
-from training_programs import PROGRAMS
 
 SIZE = {"width": 1400, "height": 900}
 
@@ -221,15 +214,3 @@ def test_the_scale_of_a_coloring_is_not_on_the_graph(open_page):
     assert scale["y"] + scale["height"] <= box["y"]
     ratio = canvas.evaluate("e => e.height / e.clientHeight / devicePixelRatio")
     assert abs(ratio - 1) < 0.01
-
-
-def test_backwards_are_listed_in_the_order_of_the_picture(open_page):
-    scene = PROGRAMS["gan"]()._viewer_scene
-    stage = stage_of(open_page, scene, "graph")
-    graphs = [group.index for group in scene.groups if group.kind == "graph"]
-    boxes = stage.page.evaluate("document.querySelector('.agv-pane-graph .agv-canvas').drawn")
-    drawn = {box["ref"]: box["y"] for box in boxes if box["kind"] != "node"}
-    shown = [at for at in graphs if at in drawn]
-    assert len(shown) >= 2
-    labels = [scene.groups[at].label for at in sorted(shown, key=drawn.__getitem__)]
-    assert [label for label in stage.tree() if label in set(labels)] == labels
