@@ -256,9 +256,32 @@ export class Store {
     const group = groups.findIndex((each) => each.kind === "step" && each.label === label);
     if (group < 0) return;
     this.#openAround({ kind: "group", index: group });
-    this.toggle(group, true);
+    this.#openInsteadOfOthers(group);
     this.focused = group;
     this.#emit("focus");
+  }
+
+  /**
+   * Close the other steps, and open in one what was open in them.
+   *
+   * @param {number} step a group
+   */
+  #openInsteadOfOthers(step) {
+    const { groups } = this.scene;
+    const others = [...this.open].filter((at) => at !== step && groups[at].kind === "step");
+    const nameOf = (/** @type {number} */ at) =>
+      `${groups[at].kind} ${groups[at].path} ${groups[at].label}`;
+    const isIn = (/** @type {number} */ at, /** @type {number[]} */ around) =>
+      groupsAround(this.sceneIndex, at).some((each) => around.includes(each));
+    const inside = [...this.open].filter((at) => isIn(at, others));
+    const names = new Set(inside.map(nameOf));
+    for (const at of [...others, ...inside]) this.open.delete(at);
+    this.open.add(step);
+    for (const { index } of groups) {
+      if (names.has(nameOf(index)) && isIn(index, [step])) this.open.add(index);
+    }
+    this.anchor = null;
+    this.#emit("open");
   }
 
   /**

@@ -496,7 +496,7 @@
  * @property {number} nbytes of all its ribbons
  * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds
  * @property {number} peak_nbytes the most that its ribbons hold at once
- * @property {number} peak_ns when they do first, -1 if they hold nothing
+ * @property {number} peak_ns when they do last, -1 if they hold nothing
  * @property {number} held_nbytes at the end of the recording
  * @property {string[]} kinds of what is held at its peak, the largest first
  * @property {number[]} kind_nbytes

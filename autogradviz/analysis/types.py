@@ -434,8 +434,11 @@ class MemoryCurve:
 
     @property
     def peak(self) -> int:
-        """Index of the highest point, -1 for an empty curve."""
-        return max(range(len(self.nbytes)), key=self.nbytes.__getitem__, default=-1)
+        """Index of the highest point, -1 for an empty curve.
+
+        Of equal ones the last: a first step may contain warm-up.
+        """
+        return max(reversed(range(len(self.nbytes))), key=self.nbytes.__getitem__, default=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,9 +76,9 @@ def read_resizes(log: Log) -> list[tuple[int, int, int, int]]:
 
 
 def alive_at_peak(spans: Sequence[tuple[int, int | None, int]]) -> list[int]:
-    """Return the places of the spans that are alive when the sum of their bytes is first highest.
+    """Return the places of the spans that are alive when the sum of their bytes is last highest.
 
-    What ends at a moment is not alive at it.
+    Of equal peaks, a first step may contain warm-up. What ends at a moment is not alive at it.
 
     Args:
         spans: begin, end and bytes; None for a span that does not end.
@@ -88,7 +88,7 @@ def alive_at_peak(spans: Sequence[tuple[int, int | None, int]]) -> list[int]:
     total, highest, peak = 0, -1, -1
     for moment, change in sorted(changes):
         total += change
-        if total > highest:
+        if total >= highest:
             highest, peak = total, moment
     return [
         place

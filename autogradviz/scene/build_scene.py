@@ -91,6 +91,7 @@ def build_scene(
     dominating = [] if chosen else dominating_nodes(regions, region_of, len(folded.nodes))
     drawn = {*parts.compiled_nodes, *dominating}
     names = {node: regions[at].name for node, at in region_of.items()}
+    detaches = build_detaches(analysis, folded)
     groups = flatten_groups(
         group_nodes(
             folded,
@@ -98,6 +99,7 @@ def build_scene(
             victims | parts.apart,
             names,
             steps_of_nodes(analysis, folded.nodes),
+            {each.reader: each.lineno for each in detaches},
         )
     )
     layouts = lay_out_groups(groups, folded)
@@ -121,7 +123,6 @@ def build_scene(
         {each.storage_id: each.index for each in storages},
         only={region_of[node] for node in drawn} if graph_only else None,
     )
-    detaches = build_detaches(analysis, folded)
     scene = Scene(
         summary=replace(
             summary_and_steps.summarize(analysis, title), folded_text=describe_folded(folded)

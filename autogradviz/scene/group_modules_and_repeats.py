@@ -35,6 +35,7 @@ def group_nodes(
     never_join: set[int],
     compiled: Mapping[int, str] | None = None,
     step_of: Sequence[int | None] | None = None,
+    detached: Mapping[int, int] | None = None,
 ) -> GroupTree:
     """Return the root group with all groups below it.
 
@@ -45,6 +46,7 @@ def group_nodes(
         compiled: names of compiled regions by their nodes. Each node gets a group of its own, in
             which its region is drawn.
         step_of: the numbers of the steps that created the nodes.
+        detached: lines that detach what nodes read: a block with one is not like others.
     """
     places = place_graphs(folded, step_of or [None] * len(folded.nodes))
     paths: list[list[Part]] = [
@@ -69,7 +71,7 @@ def group_nodes(
     compiled = compiled or {}
     _inline_trivial_groups(root, compiled)
     split_cycles(root, folded)
-    keys = _BlockKeys(folded, compiled)
+    keys = _BlockKeys(folded, compiled, detached or {})
     _join_runs(root, keys, never_join)
     fold_loops(root, keys.loop_key, never_join)
     _paginate(root)
@@ -293,7 +295,10 @@ class _BlockKeys:
     A compiled region counts as many ops: a block with it is compared even if it is one node.
     """
 
-    def __init__(self, folded: FoldedGraph, compiled: Mapping[int, str]) -> None:
+    def __init__(
+        self, folded: FoldedGraph, compiled: Mapping[int, str], detached: Mapping[int, int]
+    ) -> None:
+        self._detached = detached
         self._folded = folded
         self._compiled = compiled
         self._targets: list[list[tuple[int, int]]] = [[] for _ in folded.nodes]
@@ -336,4 +341,5 @@ class _BlockKeys:
             for leaf in self._folded.leaves[index]
             if leaf.parameter is not None
         )
-        return node.name, node.state, shapes, saved, leaves, self._compiled.get(index)
+        apart = self._compiled.get(index), self._detached.get(index)
+        return node.name, node.state, shapes, saved, leaves, *apart

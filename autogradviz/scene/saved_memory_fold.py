@@ -56,6 +56,12 @@ MAX_FOLDS: Final = 24
 MIN_BLOCKS: Final = 6
 """With fewer, as in a loop over one module, pieces of the forward show more."""
 
+SMALL: Final = 500
+"""A tensor with less than this part of the bytes has no width at its edges."""
+
+LARGER: Final = 20
+"""And there is one in its block that is so many times larger."""
+
 FEW_RIBBONS: Final = 8
 """A fold with fewer has little to compare; the graph of such a step fits a screen."""
 
@@ -148,6 +154,9 @@ def says_more_than_graph(ribbons: Collection[SceneRibbon]) -> bool:
     """Return whether the fold is displayed first: with many ribbons, recomputed or copied ones."""
     most = max(Counter(each.fold for each in ribbons).values(), default=0)
     return most >= FEW_RIBBONS or any(each.recomputed or each.elsewhere for each in ribbons)
+
+
+_block_of = attrgetter("block")
 
 
 def _block(module: str) -> str:
@@ -389,6 +398,7 @@ def _place(turn: _Turn) -> None:
     """Set order, upper and lower edges of the strands of a turn, and their states."""
     strands = turn.strands
     strands.sort(key=lambda each: (each.made_ns, each.order, each.saved_ns, each.storage_id))
+    _move_times_of_small(strands, "forward_ns")
     _divide(strands, [each.forward_ns for each in strands], "top")
     for strand in strands:
         if strand.read_ns < 0 and strand.state != "broken":
@@ -400,10 +410,35 @@ def _place(turn: _Turn) -> None:
             each.read_ns < 0, each.done_ns, -each.made_ns, -each.order, -each.storage_id,
         )
     )  # fmt: skip
+    _move_times_of_small(read, "backward_ns")
     _divide(read, [each.backward_ns for each in read], "bottom")
     for strand in read:
         low, high = strand.bottom
         strand.bottom = SCALE - high, SCALE - low
+
+
+def _move_times_of_small(
+    strands: Sequence[_Strand], name: Literal["forward_ns", "backward_ns"]
+) -> None:
+    """Give the time of a strand of few bytes to the next one of its block, or else the last one.
+
+    The ends of a ribbon are as wide as its time: one of a few bytes would cover its block.
+    """
+    total = sum(each.nbytes for each in strands)
+    for _, of_block in groupby(sorted(strands, key=_block_of), key=_block_of):
+        block = list(of_block)
+        # Many tensors of one size are small, but none of them is smaller than the others.
+        most = max(each.nbytes for each in block)
+        limit = min(total / SMALL, most / LARGER)
+        large = [each for each in block if each.nbytes >= limit]
+        following = iter([*large[1:], large[-1]])
+        to = large[0]
+        for each in block:
+            if each.nbytes >= limit:
+                to = next(following)
+            else:
+                setattr(to, name, getattr(to, name) + getattr(each, name))
+                setattr(each, name, 0)
 
 
 def _divide(
@@ -556,7 +591,7 @@ def _fold(
     return SceneFold(
         index=at,
         label=label,
-        sentence=_sentence(analysis, turn, peak, by_kind, label, busy),
+        sentence=_sentence(analysis, turn, (peak, peak_ns), by_kind, label, busy),
         step=_step(analysis, turn),
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
@@ -652,12 +687,13 @@ def _peak(strands: Iterable[_Strand]) -> tuple[int, int, list[tuple[str, int]]]:
 def _sentence(
     analysis: Analysis,
     turn: _Turn,
-    peak: int,
+    highest: tuple[int, int],
     by_kind: Sequence[tuple[str, int]],
     label: str,
     busy: Callable[[int], float],
 ) -> str:
     """Return sentences about the kinds that fill the memory, and about what is unusual."""
+    peak, peak_ns = highest
     again = sum(each.nbytes for each in turn.strands if each.recomputed)
     without = _peak_without_checkpoints(analysis, turn, peak) if again else 0
     place = f"held at the peak for {label}" if label else "held at the peak"
@@ -675,6 +711,11 @@ def _sentence(
         text = f"{format_bytes(peak)} {place}: {named}."
     else:
         text = "Nothing is held in place."
+    at = bisect_right(analysis.memory.times_ns, peak_ns) - 1
+    others = analysis.memory.nbytes[at] - peak if peak and at >= 0 else 0
+    if others > 0 and not turn.shared_nbytes:
+        text += f" {format_bytes(others)} more are held then for other backwards:"
+        text += f" {format_bytes(peak + others)} in all."
     if again:
         text += f" {format_bytes(again)} recomputed in this backward, in all."
     return text + _unusual(analysis, turn)

@@ -528,7 +528,7 @@ class SceneFold:
     nbytes: int  # of all its ribbons
     shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds
     peak_nbytes: int  # the most that its ribbons hold at once
-    peak_ns: int  # when they do first, -1 if they hold nothing
+    peak_ns: int  # when they do last, -1 if they hold nothing
     held_nbytes: int  # at the end of the recording
     kinds: tuple[str, ...]  # of what is held at its peak, the largest first
     kind_nbytes: tuple[int, ...]

@@ -186,7 +186,7 @@ def _memory(scene: Scene) -> Iterator[SceneQuestion]:
     rows = sorted(sums.items(), key=lambda row: -row[1])
     largest = [fold for fold in scene.folds if fold.peak_nbytes == peak]
     if largest:
-        sentence = largest[0].sentence
+        sentence = largest[-1].sentence
     else:
         named = ", ".join(f"{TITLES[kind]} {format_bytes(n)}" for kind, n in rows[:2])
         turns = plural(len(scene.folds), "backward")
@@ -260,7 +260,7 @@ def _checkpoints(scene: Scene) -> Iterator[SceneQuestion]:
         return
     if not scene.folds:
         return
-    highest = max(scene.folds, key=lambda fold: fold.peak_nbytes).step
+    highest = max(reversed(scene.folds), key=lambda fold: fold.peak_nbytes).step
     own = (plan for plan in scene.budget_plans if plan.step == highest)
     plans = sorted(own, key=lambda plan: plan.peak_nbytes)
     peak = scene.summary.peak_nbytes

@@ -67,9 +67,9 @@ def reproducible(make):
 
     @cache
     @wraps(make)
-    def make_seeded(*arguments):
+    def make_seeded(*arguments, **options):
         torch.manual_seed(0)
-        return make(*arguments)
+        return make(*arguments, **options)
 
     return make_seeded
 
@@ -103,6 +103,25 @@ def growing_steps():
             optimizer.zero_grad()
 
     return record(model, steps)
+
+
+@reproducible
+def equal_steps(*, memory=False):
+    """Return three steps that hold the same bytes."""
+    model = Stack()
+    optimizer = torch.optim.SGD(model.parameters())
+    with autogradviz.record(model, memory=memory) as trace:
+        for _ in range(3):
+            loss = model(torch.ones(8, 8))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return trace._viewer_scene
+
+
+def all_memory():
+    """Return the same steps, with all memory."""
+    return equal_steps(memory=True)
 
 
 @reproducible

@@ -126,6 +126,7 @@ test("the header has all idle time but that of older steps, and none if the step
       scene: {
         steps: [{ number, start_ns: 0, end_ns: 1_000 }],
         spans: [],
+        live_points: [],
         summary: {
           peak_nbytes: 0,
           older_nbytes: 0,

@@ -28,15 +28,31 @@ export function heldBytes({ counted_storages: storages }, ribbon, time) {
 
 /**
  * @param {Scene} scene
+ * @param {number} [step] index of the only step that counts, -1 for all
  * @returns {number} index of the fold that is shown first: that with the most bytes held at once;
- *   of equal ones the last, since a first step may contain warm-up
+ *   of equal ones the last, since a first step may contain warm-up; -1 without one
  */
-export function largestFold({ folds }) {
-  let [best, most] = [folds.length ? 0 : -1, 0];
-  folds.forEach(({ peak_nbytes, shared_nbytes = 0, drawn }, at) => {
-    if (drawn && peak_nbytes + shared_nbytes >= most) {
-      [best, most] = [at, peak_nbytes + shared_nbytes];
-    }
+export function largestFold({ folds }, step = -1) {
+  let [best, most] = [step < 0 && folds.length ? 0 : -1, 0];
+  folds.forEach((fold, at) => {
+    const held = fold.peak_nbytes + (fold.shared_nbytes ?? 0);
+    if (fold.drawn && held >= most && (step < 0 || fold.step === step)) [best, most] = [at, held];
   });
   return best;
+}
+
+/**
+ * Return the fold of a replayed time: that whose backward runs then or comes next.
+ *
+ * @param {Scene} scene
+ * @param {number} time
+ * @param {number} shown index of the fold on display, which stays between two of them
+ * @returns {number} its index
+ */
+export function foldAt({ folds, steps }, time, shown) {
+  // They are in the order of their backwards.
+  const begin = (/** @type {import("../types.js").SceneFold} */ { start_ns, step }) =>
+    Math.min(start_ns, steps[step]?.start_ns ?? start_ns);
+  const found = folds.find((fold) => fold.drawn && begin(fold) <= time && time <= fold.end_ns);
+  return found?.index ?? shown;
 }

@@ -18,13 +18,42 @@ import { stepOfNode } from "./step_of_time_or_node.js";
 export function figuresOf({ scene, step }) {
   const { summary } = scene;
   const chosen = scene.steps[step];
-  if (!chosen) {
-    const held = formatBytes(summary.peak_nbytes + summary.older_nbytes);
-    return [[held, " saved tensors at peak"], ...durations(scene, 0, summary.end_ns)];
-  }
-  const { start_ns, end_ns } = chosen;
-  const held = formatBytes(peakIn(scene, chosen).nbytes + summary.older_nbytes);
-  return [[held, " saved tensors at peak"], ...durations(scene, start_ns, end_ns)];
+  const { start_ns, end_ns } = chosen ?? { start_ns: 0, end_ns: summary.end_ns };
+  const peak = chosen ? peakIn(scene, chosen).nbytes : summary.peak_nbytes;
+  const all = livePeak(scene, start_ns, end_ns);
+  const saved = scene.live_points[all.at]?.saved ?? 0;
+  /** @type {[strong: string, rest: string][]} */
+  const held = all.nbytes
+    ? [[formatBytes(all.nbytes), ` in all at peak, of it ${formatBytes(saved)} saved`]]
+    : [[formatBytes(peak + summary.older_nbytes), " saved tensors at peak"]];
+  return [...held, ...durations(scene, start_ns, end_ns)];
+}
+
+/** Of all memory, in the order of the stack. */
+export const ORDER = /** @type {const} */ ([
+  "parameters",
+  "optimizer_state",
+  "gradients",
+  "saved",
+  "other",
+]);
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @param {number} start_ns
+ * @param {number} end_ns
+ * @returns {{nbytes: number, time: number, at: number}} the highest point of all memory
+ */
+export function livePeak({ live_points: points }, start_ns, end_ns) {
+  const found = { nbytes: 0, time: start_ns, at: 0 };
+  points.forEach((each, at) => {
+    const time = each.time_ns;
+    const nbytes = ORDER.reduce((sum, kind) => sum + each[kind], 0);
+    const until = points[at + 1]?.time_ns ?? Infinity;
+    if (time > end_ns || until <= start_ns || nbytes <= found.nbytes) return;
+    Object.assign(found, { nbytes, time: Math.max(time, start_ns), at });
+  });
+  return found;
 }
 
 /**
@@ -48,15 +77,13 @@ function durations(scene, start, end) {
 
 /**
  * @param {Store} store
- * @returns {string} "150 of 408 nodes drawn": the others are in `folded_text` of the summary
+ * @param {Iterable<{kind: string, ref: number}>} boxes
+ * @returns {string} "15 of 408 nodes drawn": the others are in closed groups, on edges or badges
  */
-export function drawnNodes({ scene, step }) {
-  const { nodes, summary, steps } = scene;
-  if (steps[step]) {
-    const count = nodes.filter((node) => stepOfNode(scene, node) === step).length;
-    return `${plural(count, "node")} drawn`;
-  }
-  return nodes.length < summary.nodes
-    ? `${formatCount(nodes.length)} of ${plural(summary.nodes, "node")} drawn`
-    : plural(nodes.length, "node");
+export function drawnNodes({ scene, step }, boxes) {
+  const own = (/** @type {number} */ at) => step < 0 || stepOfNode(scene, scene.nodes[at]) === step;
+  const drawn = [...boxes].filter(({ kind, ref }) => kind === "node" && own(ref)).length;
+  const all = step < 0 ? scene.summary.nodes : [...scene.nodes].filter((_, at) => own(at)).length;
+  const part = drawn < all ? `${formatCount(drawn)} of ` : "";
+  return `${part}${plural(all, "node")}${step < 0 ? "" : ` of step ${scene.steps[step].number}`} drawn`;
 }

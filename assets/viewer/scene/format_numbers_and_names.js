@@ -183,6 +183,7 @@ export function nameRange(first, last) {
 export const unbroken = (text) =>
   text
     .replace(/(\d) (?=(?:[kMGT]?B|[nµm]?s|%)(?![\w]))/g, "$1\u00a0")
+    .replace(/(\d)–(?=\d+.%)/g, "$1\u2060–\u2060")
     .replace("% time", "%\u00a0time");
 
 /**

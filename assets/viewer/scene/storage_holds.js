@@ -16,14 +16,32 @@ import { stepAt } from "./step_of_time_or_node.js";
 export const isSavedIn = (scene, { holds }, step) =>
   step < 0 || holds.some((start, at) => at % 2 === 0 && stepAt(scene, start) === step);
 
+/** @type {WeakMap<Scene, Map<string, {nbytes: number, time: number}>>} */
+const peaks = new WeakMap();
+
 /**
- * Return the peak of what saved tensors held in a range.
+ * Return the peak of what saved tensors held in a range, of equal ones the last: a first step may
+ * contain warm-up.
  *
  * @param {Scene} scene
  * @param {{start_ns: number, end_ns: number}} range
  * @returns {{nbytes: number, time: number}}
  */
-export function peakIn({ counted_storages }, { start_ns, end_ns }) {
+export function peakIn(scene, { start_ns, end_ns }) {
+  const known = peaks.get(scene) ?? new Map();
+  peaks.set(scene, known);
+  const key = `${start_ns} ${end_ns}`;
+  if (!known.has(key)) known.set(key, findPeak(scene, start_ns, end_ns));
+  return known.get(key);
+}
+
+/**
+ * @param {Scene} scene
+ * @param {number} start_ns
+ * @param {number} end_ns
+ * @returns {{nbytes: number, time: number}}
+ */
+function findPeak({ counted_storages }, start_ns, end_ns) {
   /** @type {[time: number, change: number][]} */
   const changes = [];
   for (const { holds, nbytes } of counted_storages) {
@@ -39,7 +57,7 @@ export function peakIn({ counted_storages }, { start_ns, end_ns }) {
   const peak = { nbytes: 0, time: start_ns };
   for (const [time, change] of changes) {
     held += change;
-    if (held > peak.nbytes) Object.assign(peak, { nbytes: held, time });
+    if (held >= peak.nbytes && held) Object.assign(peak, { nbytes: held, time });
   }
   return peak;
 }

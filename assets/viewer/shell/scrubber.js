@@ -149,15 +149,22 @@ export class Scrubber {
       : [0, ...unitTimes(sceneIndex, this.unit)];
   }
 
-  /** Play from the current time to the end, or pause. */
+  /**
+   * Play from the current time to the end, or pause. A step on display, or that of a budget, is
+   * played alone.
+   */
   play() {
     if (this.frame) {
       this.#stop();
       return;
     }
-    const { end } = this.store.sceneIndex;
-    let time = this.store.time ?? 0;
-    if (time >= end) time = 0;
+    const { scene, sceneIndex, step, plan } = this.store;
+    const own = scene.steps[step] ?? scene.steps[scene.budget_plans[plan]?.step ?? -1];
+    const [start, end] = own ? [own.start_ns, own.end_ns] : [0, sceneIndex.end];
+    const { positionOf, timeAt } = proportionalAxis(sceneIndex);
+    const length = positionOf(end) - positionOf(start);
+    let time = this.store.time ?? start;
+    if (time < start || time >= end) time = start;
     let last = performance.now();
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const next = (/** @type {number} */ now) => {
@@ -165,9 +172,8 @@ export class Scrubber {
         this.frame = requestAnimationFrame(next);
         return;
       }
-      const { positionOf, timeAt } = proportionalAxis(this.store.sceneIndex);
       const share = (Math.max(0, now - last) / PLAY_MS) * this.speed;
-      time = timeAt(positionOf(time) + share * positionOf(end));
+      time = timeAt(positionOf(time) + share * length);
       last = now;
       this.store.set("time", time < end ? time : null);
       this.frame = time < end ? requestAnimationFrame(next) : 0;

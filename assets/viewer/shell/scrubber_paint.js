@@ -6,6 +6,7 @@ import { hostTheme, hueOfSpan, mix } from "../canvas/theme.js";
 import { traceSteps } from "../canvas/trace_step_curve.js";
 import { kindHue } from "../scene/saved_kind_colors.js";
 import { formatBytes } from "../scene/format_numbers_and_names.js";
+import { peakIn } from "../scene/storage_holds.js";
 import { paintGlyph } from "../canvas/draw_icon.js";
 import { widthOf, write } from "../canvas/text_fitted_to_width.js";
 
@@ -51,7 +52,7 @@ export function paintPhases(pen, x, scene) {
  * @param {number} failed x of the red line; NaN without a failure
  * @param {Layers | null} layers by kind, if they are known
  */
-export function paintMemory(pen, x, height, { scene, sceneIndex }, failed, layers) {
+export function paintMemory(pen, x, height, { scene, sceneIndex, step }, failed, layers) {
   const { ctx, palette } = pen;
   const { memory, summary } = scene;
   const { end } = sceneIndex;
@@ -70,15 +71,17 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed, layer
     ctx.fillStyle = `${palette.saved}24`;
     ctx.fill();
   }
-  const highest = memory.find((point) => point.nbytes === summary.peak_nbytes);
-  if (!highest) return;
+  const chosen = scene.steps[step];
+  const highest = peakIn(scene, chosen ?? { start_ns: 0, end_ns: end });
+  if (!highest.nbytes) return;
+  const highestY = y(highest.nbytes);
   ctx.fillStyle = palette.saved;
   ctx.beginPath();
-  ctx.arc(x(highest.time_ns), top, 2.6, 0, 2 * Math.PI);
+  ctx.arc(x(highest.time), highestY, 2.6, 0, 2 * Math.PI);
   ctx.fill();
-  const label = `${formatBytes(peak)} held at peak`;
+  const label = `${formatBytes(highest.nbytes + older)} held at peak`;
   const room = widthOf(pen, label, 9.5, 600) + 10;
-  const at = x(highest.time_ns);
+  const at = x(highest.time);
   // On the right of the point, on its left, or on the left of the red line; not across that line.
   const starts = [at + 4, at - room, failed - room];
   const start = starts.find(
@@ -86,8 +89,9 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed, layer
       from > x(0) && from + room <= x(end) && !(from < failed + 3 && from + room > failed + 3),
   );
   const shown = start ?? starts[Number(at + room > x(end) && at > room)];
-  fillBox(ctx, `${palette.surface}d0`, shown, top - 1, room - 4, 13);
-  write(pen, label, shown + 3, top + 6, { size: 9.5, weight: 600, color: palette.saved });
+  const labelY = Math.min(highestY, bottom - 10);
+  fillBox(ctx, `${palette.surface}d0`, shown, labelY - 1, room - 4, 13);
+  write(pen, label, shown + 3, labelY + 6, { size: 9.5, weight: 600, color: palette.saved });
 }
 
 /**

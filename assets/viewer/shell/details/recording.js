@@ -7,6 +7,7 @@ import { whyButton } from "./why_trail.js";
 import { factRowsOfRecording } from "../facts_with_view_links.js";
 import { h, section } from "../../dom.js";
 import { recomputedByNode } from "../../scene/range_profile.js";
+import { stepOfNode } from "../../scene/step_of_time_or_node.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import {
   formatBytes,
@@ -85,11 +86,14 @@ export function recordingDetails(store) {
     slow = slow.sort((a, b) => b[1] - a[1]).slice(0, MAX_SLOW);
   }
   if (slow.length) {
-    const rows = slow.map(([at, ns]) =>
-      nodeLink(store, at, formatDuration(ns), nodes[at].module || nodes[at].op),
-    );
+    const nameOf = (/** @type {number} */ at) => nodes[at].module || nodes[at].op;
+    const rows = slow.map(([at, ns]) => {
+      const alike = slow.map(([other]) => other).filter((other) => nameOf(other) === nameOf(at));
+      const which = differences(store.scene, at, alike);
+      return nodeLink(store, at, formatDuration(ns), dotted([nameOf(at), ...which]));
+    });
     const aside = summary.recomputations ? "without recomputation" : "";
-    parts.push(section("Slowest nodes", aside, h("div", {}, ...rows)));
+    parts.push(section("Slowest nodes", aside, h("div", "agv-slow", ...rows)));
   }
   const counts = [
     `${plural(summary.nodes, "node")}${summary.folded_text && ` (${summary.folded_text})`}`,
@@ -99,4 +103,24 @@ export function recordingDetails(store) {
   ];
   parts.push(h("section", "agv-section agv-muted", dotted(counts)));
   return parts;
+}
+
+/**
+ * Return the iteration, step or line of a node, as far as others of its module have another one.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @param {number} node
+ * @param {number[]} alike it and the others
+ * @returns {string[]}
+ */
+function differences(scene, node, alike) {
+  const { groups, nodes, steps } = scene;
+  const partsOf = (/** @type {number} */ at) => {
+    const { group, lineno } = nodes[at];
+    let around = groups[group];
+    while (around.index && around.kind !== "iteration") around = groups[around.parent];
+    const { number } = steps[stepOfNode(scene, nodes[at])] ?? {};
+    return [around.index ? around.label : "", `step ${number}`, `line ${lineno}`];
+  };
+  return partsOf(node).filter((part, at) => alike.some((each) => partsOf(each)[at] !== part));
 }

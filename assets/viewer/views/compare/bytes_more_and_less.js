@@ -59,8 +59,9 @@ export function differenceBar(nbytes, most) {
  * @param {Row} row
  * @returns {string} "h.0\u20135" of "h.*"
  */
-export function mergedName(rows, { module, label }) {
-  if (!label.includes("*")) return label;
+export function mergedName(rows, { kind, module, label }) {
+  // A line has a text, which may contain a power.
+  if (kind === "line" || !label.includes("*")) return label;
   const own = rows
     .filter((row) => row.kind === "module" && !row.merged)
     .map((row) => row.module)

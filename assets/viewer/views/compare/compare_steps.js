@@ -34,13 +34,21 @@ export function makeStepComparison(store, palette) {
       pair[place] = Number(select.value);
       draw();
       showFolds();
+      showViews();
     });
     return h("label", "agv-menu agv-step-menu", select);
   };
   const head = [h("h3", "", "Steps"), menu(0), h("span", "", "→"), menu(1)];
-  const views = choice(["all steps", "before", "after"], "all steps", (name) =>
-    store.showStep(name === "before" ? pair[0] : name === "after" ? pair[1] : -1),
-  );
+  const views = h("span");
+  const showViews = () => {
+    const { step } = store;
+    // The step that all views show may be neither of the two.
+    const own = step < 0 ? "all steps" : ["before", "after"][pair.indexOf(step)];
+    const press = (/** @type {string} */ name) =>
+      store.showStep(name === "before" ? pair[0] : name === "after" ? pair[1] : -1);
+    views.replaceChildren(choice(["all steps", "before", "after"], own ?? "", press));
+  };
+  store.subscribe(["step"], showViews);
   head.push(h("span", "agv-end agv-muted", "other views show"), views);
   const folds = makeFolds(palette);
   const idleIn = (/** @type {number} */ start, /** @type {number} */ end) =>
@@ -96,5 +104,6 @@ export function makeStepComparison(store, palette) {
     });
   draw();
   showFolds();
+  showViews();
   return element;
 }

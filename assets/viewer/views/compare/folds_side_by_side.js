@@ -22,15 +22,11 @@ import { paintFold } from "../saved_memory_fold/paint_fold.js";
  * @param {number} [step] index of the only step that counts, -1 for all
  * @returns {Side} with the fold that holds most
  */
-export function sideOf(title, scene, step = -1) {
-  if (step < 0) return { title, scene, fold: largestFold(scene) };
-  let fold = -1;
-  for (const each of scene.folds) {
-    const isLarger = fold < 0 || each.peak_nbytes > scene.folds[fold].peak_nbytes;
-    if (each.drawn && each.step === step && isLarger) fold = each.index;
-  }
-  return { title, scene, fold };
-}
+export const sideOf = (title, scene, step = -1) => ({
+  title,
+  scene,
+  fold: largestFold(scene, step),
+});
 
 /**
  * Return both folds side by side; the widths of their ribbons have the same scale.

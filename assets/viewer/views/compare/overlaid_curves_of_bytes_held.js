@@ -97,7 +97,19 @@ export function paintHeld(canvas, palette, curves, turn = 0.5, paintAxis) {
     const [at] = points.find(([, nbytes]) => nbytes === peaks[place]) ?? [0];
     const isLate = at > 0.6;
     if (!points.length || (place && formatBytes(peaks[0]) === formatBytes(peaks[1]))) return;
-    write(pen, formatBytes(peaks[place]), x(at) + (isLate ? -5 : 5), y(peaks[place]) - 8, {
+    const text = formatBytes(peaks[place]);
+    const left = x(at) + (isLate ? -5 : 5);
+    const room = widthOf(pen, text, 10.5, 600);
+    // The other curve may run below it.
+    fillBox(
+      ctx,
+      `${palette.surface}e0`,
+      left - (isLate ? room : 0),
+      y(peaks[place]) - 15,
+      room,
+      13,
+    );
+    write(pen, text, left, y(peaks[place]) - 8, {
       size: 10.5,
       weight: 600,
       color,

@@ -39,6 +39,7 @@ export function sourceColumns(rows) {
     }
   }
   const isNew = (/** @type {{lines: number[]}} */ { lines: [first, second] }) => !first !== !second;
+  const amount = (/** @type {{held: number[]}} */ { held: [a, b] }) => Math.abs(b - a);
   const bytes = (/** @type {{sums: Map<string, number[]>}} */ { sums }) =>
     [...sums].reduce(
       (sum, [name, [before, after]]) => sum + (name === "nodes" ? 0 : Math.abs(after - before)),
@@ -49,8 +50,10 @@ export function sourceColumns(rows) {
     .filter(
       (line) => isNew(line) || [...line.sums.values()].some(([before, after]) => before !== after),
     )
-    .sort((a, b) => Number(isNew(b)) - Number(isNew(a)) || bytes(b) - bytes(a));
-  const most = Math.max(0, ...differing.map(({ held: [a, b] }) => Math.abs(b - a)));
+    .sort(
+      (a, b) => Number(isNew(b)) - Number(isNew(a)) || amount(b) - amount(a) || bytes(b) - bytes(a),
+    );
+  const most = Math.max(0, ...differing.map(amount));
   const cell = (
     /** @type {typeof differing[number]} */ { label, lines: numbers, sums },
     /** @type {0 | 1} */ side,

@@ -84,6 +84,10 @@ export function rowsPanel(table, show) {
   });
   const source = sourceColumns(rows);
   const bytes = isHeldKnown(rows) ? "held at the peak" : "saved";
+  const [phase] = phasesOf(rows);
+  const counts = new Set(phase?.steps.map((count, side) => count + (phase.left_out[side] ?? 0)));
+  const whole =
+    Math.max(0, ...counts) > 1 ? `columns: sums of ${[...counts].join(" and ")} steps; ` : "";
   const filters = [
     choice(["changes", "all"], differs ? "changes" : "all", choose),
     choice(["merged", "each block"], "merged", choose),
@@ -99,7 +103,7 @@ export function rowsPanel(table, show) {
       ? counted
       : name === "bytes"
         ? "the bytes of a row are the sum of its modules"
-        : `${plural(own, "line")}, largest first; on the right, bytes ${bytes}: less ← → more`;
+        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after new ones" : ""}; ${whole}on the right, bytes ${bytes}: less ← → more`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const first = source ? "lines" : "modules and lines";
@@ -193,6 +197,7 @@ export function totals(total, phases, titles, shared = 0, warm = "") {
   return h(
     "table",
     "agv-table agv-totals",
+    phases.length > 0 && h("caption", "agv-muted", dotted([`time, ${note}`, warm])),
     h(
       "thead",
       {},
@@ -204,16 +209,6 @@ export function totals(total, phases, titles, shared = 0, warm = "") {
       ...figures
         .filter(([, pair]) => pair[0] || pair[1])
         .map(([name, pair, format]) => row(name, pair, format)),
-      phases.length > 0 &&
-        h(
-          "tr",
-          "agv-muted",
-          h("td", {
-            class: "agv-wrap",
-            text: dotted([`time, ${note}`, warm]),
-            attrs: { colspan: 4 },
-          }),
-        ),
       ...phases.map((phase) =>
         row(
           phase.label,

@@ -7,10 +7,11 @@ import { makeColoring } from "../../scene/graph_colorings.js";
 import { describePart } from "../compiled/describe_part.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { Breadcrumbs } from "./breadcrumbs.js";
-import { centered, clamp, fitTo, moveInto, zoomAt } from "./camera.js";
+import { centered, clamp, clampTo, fitTo, moveInto, zoomAt } from "./camera.js";
 import { findBox, rectOf } from "./boxes_of_items.js";
 import { graphRect } from "./paint/arrow_at_detach.js";
 import { READABLE, initialCamera } from "./initial_camera.js";
+import { drawnNodes } from "../../scene/figures_of_step.js";
 import { announcement, summarizeItem } from "./item_summary.js";
 import { Minimap } from "./minimap.js";
 import {
@@ -92,6 +93,7 @@ export class GraphCanvas {
     this.tooltip.hidden = true;
     this.minimap = new Minimap((x, y) => this.#centerOn(x, y));
     this.breadcrumbs = new Breadcrumbs(store, (group) => this.zoomToGroup(group));
+    this.count = h("span", "agv-muted");
     this.legend = new Legend(store.scene, "line");
     this.legend.update(store);
     this.element = h(
@@ -162,8 +164,8 @@ export class GraphCanvas {
       this.scheduler.whenPlaced(() => this.#bringIntoView(store.selected, true));
     }
     if (change === "focus") this.zoomToGroup(store.focused);
-    if (change === "view") this.#resize();
     if (change === "colorBy") this.coloring = makeColoring(store.sceneIndex, store.colorBy);
+    if (change === "view" || change === "colorBy") this.#resize();
     this.schedule();
   }
 
@@ -214,6 +216,7 @@ export class GraphCanvas {
     this.hovered = null;
     this.tooltip.hidden = true;
     this.minimap.draw(this.store.scene, placement, this.palette());
+    this.countDrawn();
     if (before === EMPTY_PLACEMENT) {
       if (this.width) this.camera = initialCamera(this);
     } else {
@@ -224,10 +227,42 @@ export class GraphCanvas {
         this.camera.x += to.x - from.x;
         this.camera.y += to.y - from.y;
       }
+      this.#showWhole(to);
       this.offsets = boxOffsets(before, cameraBefore, placement, this.camera);
       this.transitionStart = performance.now();
     }
     this.schedule();
+  }
+
+  /** Write how many nodes are drawn. */
+  countDrawn() {
+    this.count.textContent = drawnNodes(this.store, this.placement.boxes);
+  }
+
+  /**
+   * Move the camera so that the group that was opened or closed is in view, as large as is readable,
+   * and so that nothing is blank next to a part of the graph that is out of view.
+   *
+   * @param {import("../../layout/coordinates.js").Box | undefined} box of the group
+   */
+  #showWhole(box) {
+    const { width, height } = this;
+    if (!box || !width) return;
+    const rect = rectOf(box);
+    const { x, scale } = this.camera;
+    // A group that is in view keeps its place.
+    if (rect.x >= x && rect.x + rect.w <= x + width / scale) return;
+    const across = fitTo({ ...rect, h: 1 }, width, height).scale;
+    const factor = Math.min(1, Math.max(READABLE, across) / scale);
+    const near = zoomAt(this.camera, factor, 0, (rect.y - this.camera.y) * scale);
+    const whole = graphRect(this);
+    const camera = clampTo(whole, moveInto(near, rect, width, height), width, height);
+    // What fits is in the middle.
+    const fits = fitTo({ ...whole, h: 1 }, width, height).scale >= camera.scale;
+    this.camera = {
+      ...camera,
+      x: fits ? centered(whole, width, height, camera.scale).x : camera.x,
+    };
   }
 
   #draw() {
@@ -409,7 +444,7 @@ export class GraphCanvas {
     if (!box || !this.width) return;
     const rect = rectOf(box);
     const near =
-      readable && this.camera.scale < READABLE
+      readable && this.moved && this.camera.scale < READABLE
         ? centered(rect, this.width, this.height, 0.9)
         : this.camera;
     const camera = moveInto(near, rect, this.width, this.height);
@@ -435,7 +470,7 @@ export class GraphCanvas {
     if (item) {
       const { scene } = this.store;
       const lines = part < 0 ? summarizeItem(scene, item) : describePart(scene, part);
-      placeTooltip(this.tooltip, lines, x, y, this.width, this.height);
+      placeTooltip(this.tooltip, lines, x, y + this.canvas.offsetTop, this.width, this.height);
     }
     this.schedule();
   }

@@ -9,6 +9,8 @@ import { mainColumnX, findBox, rectOf, rowsNear } from "./boxes_of_items.js";
 
 /** The smallest scale at which text is readable. */
 export const READABLE = 0.56;
+/** The same where a larger picture is only a little wider than the view, which it then fills. */
+const READABLE_WHOLE = 0.51;
 /** The same for a graph with a victim, which leads the picture. */
 export const READABLE_VICTIM = 0.68;
 /** The same for a graph with the picture of a compiled region, whose text is smaller. */
@@ -53,7 +55,10 @@ export function initialCamera(canvas) {
     const scaleOf = (/** @type {number} */ w) =>
       Math.min(SCROLLED, fitTo({ x: 0, y: 0, w, h: 1 }, width, height).scale);
     const rows = [true, false].map(near).find(({ w }) => scaleOf(w) >= READABLE);
-    const scale = rows ? scaleOf(rows.w) : COMFORTABLE;
+    // The whole width, unless text is then too small to read.
+    const across = scaleOf(graph.w);
+    const filled = Math.max(across, Math.min(READABLE, (width - 6) / graph.w));
+    const scale = filled >= READABLE_WHOLE ? filled : rows ? scaleOf(rows.w) : COMFORTABLE;
     const camera = centered(rows ?? rectOf(box), width, height, scale);
     // What fits is in the middle.
     const middle = centered(graph, width, height, scale);

@@ -13,8 +13,7 @@ export class Minimap {
   /** @param {(x: number, y: number) => void} centerOn centers the view on a point of the graph */
   constructor(centerOn) {
     this.canvas = h("canvas", { attrs: { "aria-hidden": "true" } });
-    this.count = h("div", "agv-minimap-text");
-    this.element = h("div", "agv-minimap", this.canvas, this.count);
+    this.element = h("div", "agv-minimap", this.canvas);
     this.background = document.createElement("canvas");
     this.scale = 1;
     this.height = MAX_HEIGHT;
@@ -60,8 +59,6 @@ export class Minimap {
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.translate(this.left, this.top);
     this.#paintBoxes(ctx, scene, placement, palette);
-    const visible = placement.boxes.filter((box) => box.kind === "node").length;
-    this.count.textContent = `${visible} of ${scene.nodes.length} shown`;
   }
 
   /**

@@ -20,6 +20,8 @@ export function listenToPointer(graph, store) {
   /** @type {Map<number, {x: number, y: number}>} */
   const pointers = new Map();
   let dragged = 0;
+  /** True if the last click, or the first of a double click, was on the chevron of a group. */
+  let onChevron = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let hoverTimer;
 
@@ -72,12 +74,15 @@ export function listenToPointer(graph, store) {
     if (dragged >= DRAG_DISTANCE) return;
     const found = hit(event);
     store.set("selected", found && (storageOf(store.scene, found.part) ?? found.item));
-    if (found?.chevron) store.toggle(found.item.index);
+    // The second click of a double click undoes nothing: what the first one opened has moved.
+    if (event.detail > 1) return;
+    onChevron = Boolean(found?.chevron);
+    if (found && onChevron) store.toggle(found.item.index);
   });
 
   listen(canvas, "dblclick", (event) => {
     const found = hit(event);
-    if (found?.item.kind === "group" && !found.chevron) store.toggle(found.item.index);
+    if (found?.item.kind === "group" && !onChevron) store.toggle(found.item.index);
     const compiled = found?.item.kind === "node" ? store.compiledRegionOf(found.item.index) : -1;
     if (compiled >= 0) store.showCompiled(compiled);
   });

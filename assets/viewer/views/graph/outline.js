@@ -94,7 +94,12 @@ export class Outline {
       .filter((cell) => cell.kind === "node" || cell.kind === "group")
       .map((cell) => ({ ...cell, begun: begun(cell) }));
     // In the order of the forward, which the layout of the graph need not have.
-    if (inside.every((each) => each.begun >= 0)) inside.sort((a, b) => a.begun - b.begun);
+    // Backwards are listed as they are drawn: a later one may read what the forward made first.
+    const isOfBackwards = inside.some(
+      ({ kind, ref }) => kind === "group" && groups[ref].kind === "graph",
+    );
+    if (!isOfBackwards && inside.every((each) => each.begun >= 0))
+      inside.sort((a, b) => a.begun - b.begun);
     inside.forEach(({ kind, ref }, at) => {
       const item = /** @type {Item} */ ({ kind, index: ref });
       this.rows.push({ item, level, position: at + 1, siblings: inside.length });
@@ -130,6 +135,9 @@ export class Outline {
     const node = kind === "node" ? nodes[index] : null;
     const selected = sameItem(row.item, this.store.selected);
     const open = this.store.open.has(index);
+    const whole = group ? this.#groupName(group) : node?.op || node?.name || "";
+    // The number of a call is not cut off.
+    const [, name, call] = /^(.*?)( \(\d+ of \d+\))?$/.exec(whole) ?? ["", whole];
     const failed = group ? group.error : node?.error || node?.state === "failed";
     const element = h(
       "div",
@@ -149,9 +157,10 @@ export class Outline {
       h("span", "agv-expander", group && index > 0 && icon(open ? "down" : "right")),
       h("span", {
         class: "agv-row-label",
-        text: group ? this.#groupName(group) : node?.op || node?.name || "",
+        text: name,
         title: group ? group.path : (node?.name ?? ""),
       }),
+      call && h("span", "agv-muted", call),
       node && h("span", "agv-row-module", this.#relativeModule(node)),
       group && group.repeat > 1 && h("span", "agv-muted", `×${group.repeat}`),
       group?.checkpointed &&

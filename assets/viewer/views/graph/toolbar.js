@@ -5,7 +5,6 @@ import { makeColoring } from "../../scene/graph_colorings.js";
 import { formChoice } from "../compiled/switch_saved_values_before_after_hooks.js";
 import { button, h } from "../../dom.js";
 import { plural } from "../../scene/format_numbers_and_names.js";
-import { drawnNodes } from "../../scene/figures_of_step.js";
 import { icon } from "../../canvas/draw_icon.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
@@ -19,8 +18,8 @@ const COLOR_STEPS = 7;
  */
 export function makeToolbar(graph, store) {
   const center = () => /** @type {const} */ ([graph.width / 2, graph.height / 2]);
-  const drawn = h("span", "agv-muted", drawnNodes(store));
-  store.subscribe(["step"], () => (drawn.textContent = drawnNodes(store)));
+  const drawn = graph.count;
+  store.subscribe(["step"], () => graph.countDrawn());
   const toolbar = h(
     "div",
     "agv-toolbar",

@@ -15,7 +15,8 @@ import { predictMemory } from "../../scene/predict_memory.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { panel, table } from "../panels_and_tables.js";
 import { heldRows } from "./rows_held_at_peak.js";
-import { ALL, ORDER, StackedMemory, kindOfAll, livePeak } from "./stacked_memory.js";
+import { ORDER, livePeak } from "../../scene/figures_of_step.js";
+import { ALL, StackedMemory, kindOfAll } from "./stacked_memory.js";
 
 /** @typedef {import("../../scene/predict_memory.js").Prediction} Prediction */
 /** @typedef {import("./rows_held_at_peak.js").HeldRow} HeldRow */

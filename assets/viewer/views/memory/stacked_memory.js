@@ -10,6 +10,7 @@ import { chartCanvas, h, listen, onResize } from "../../dom.js";
 import { blockPrefix, formatBytes } from "../../scene/format_numbers_and_names.js";
 import { GROUPINGS, changeTimes, stackLayers } from "../../scene/saved_memory_layers.js";
 import { lastAt } from "../../scene/curve_of_bytes_held.js";
+import { ORDER, livePeak } from "../../scene/figures_of_step.js";
 import { peakIn } from "../../scene/storage_holds.js";
 import { timeAxis } from "../../scene/time_axis.js";
 import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js";
@@ -30,14 +31,6 @@ const NARROW = 560;
 
 export const ALL = "all memory";
 
-/** Kinds of all memory, from the bottom. */
-export const ORDER = /** @type {const} */ ([
-  "parameters",
-  "optimizer_state",
-  "gradients",
-  "saved",
-  "other",
-]);
 /** @type {["leaf" | "backward" | "saved" | "text3", number][]} the hue of each, and its share */
 const HUES = [
   ["leaf", 0.75],
@@ -357,24 +350,6 @@ function allLayers({ live_points: points }) {
     const values = points.map((each) => each[kind]);
     return { label: kindOfAll(kind), values, peak: Math.max(0, ...values), first: 0 };
   });
-}
-
-/**
- * @param {import("../../types.js").Scene} scene
- * @param {number} start_ns
- * @param {number} end_ns
- * @returns {{nbytes: number, time: number, at: number}} the highest point of all memory in a range
- */
-export function livePeak({ live_points: points }, start_ns, end_ns) {
-  const found = { nbytes: 0, time: start_ns, at: 0 };
-  points.forEach((each, at) => {
-    const time = each.time_ns;
-    const nbytes = ORDER.reduce((sum, kind) => sum + each[kind], 0);
-    const until = points[at + 1]?.time_ns ?? Infinity;
-    if (time > end_ns || until <= start_ns || nbytes <= found.nbytes) return;
-    Object.assign(found, { nbytes, time: Math.max(time, start_ns), at });
-  });
-  return found;
 }
 
 /**

@@ -5,8 +5,9 @@ import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { button, chartCanvas, claim, h, listen, onResize } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
-import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
-import { workAt } from "../../scene/progress_at_replayed_time.js";
+import { foldAt, largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
+import { stepAt } from "../../scene/step_of_time_or_node.js";
+import { heldAt, workAt } from "../../scene/progress_at_replayed_time.js";
 import { summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { makeNotices } from "../../shell/recording_notices.js";
@@ -29,6 +30,8 @@ export class Fold {
     this.store = store;
     this.palette = palette;
     this.at = largestFold(store.scene);
+    /** Index of the fold that is displayed while nothing is replayed. */
+    this.chosenFold = this.at;
     /** @type {Ribbon | null} */
     this.hovered = null;
     /** @type {Ribbon | null} under the keys */
@@ -86,8 +89,10 @@ export class Fold {
     store.subscribe(["plan"], () => this.#answer());
     store.subscribe(["time"], () => this.#play());
     store.subscribe(["step"], () => {
-      const own = store.scene.folds.find(({ step, drawn }) => drawn && step === store.step);
-      if (own) this.show(own.index);
+      const { time, step } = store;
+      // A time of another step would show an empty fold.
+      if (step >= 0 && time !== null && stepAt(store.scene, time) !== step) store.set("time", null);
+      this.#choose(largestFold(store.scene, step));
     });
     this.layer = new RibbonLayer();
     this.show(this.at);
@@ -130,7 +135,10 @@ export class Fold {
       bar.style.width = `${Math.max(3, (100 * peak_nbytes) / most)}%`;
       const shared = shared_nbytes ? ` + ${formatBytes(shared_nbytes)} shared` : "";
       const size = h("span", "agv-muted", `${formatBytes(peak_nbytes)} at peak${shared}`);
-      const show = () => this.show(index);
+      const show = () => {
+        this.store.set("time", null);
+        this.#choose(index);
+      };
       const entry = button(`Show ${name}`, "agv-fold-entry", show, h("span", "", name), size, bar);
       entry.disabled = !drawn;
       return entry;
@@ -141,6 +149,13 @@ export class Fold {
       { class: "agv-fold-entries", attrs: { role: "group", "aria-label": "Backwards" } },
       ...entries,
     );
+  }
+
+  /** @param {number} at index of the fold to show, -1 for that on display */
+  #choose(at) {
+    if (at < 0) return;
+    this.chosenFold = at;
+    this.show(at);
   }
 
   /** @param {number} at index of the fold to show */
@@ -210,8 +225,12 @@ export class Fold {
     return new Set(related ? found : []);
   }
 
-  /** Draw what depends on the time; once the view is on display, everything is drawn. */
+  /** Show the fold of the replayed time, and draw what depends on the time. */
   #play() {
+    const { time, scene } = this.store;
+    const at = time === null ? this.chosenFold : foldAt(scene, time, this.at);
+    if (at !== this.at) this.show(at);
+    // Once the view is on display, everything is drawn.
     const drawing = startDrawing(this.canvas, this.palette());
     if (!drawing) return;
     this.paint(drawing);
@@ -233,6 +252,7 @@ export class Fold {
       fold: this.fold,
       ribbons: this.ribbons ?? [],
       time: this.store.time,
+      held: this.store.time === null ? 0 : heldAt(this.store.sceneIndex, this.store.time),
       work: this.store.time === null ? -1 : workAt(this.store.sceneIndex, this.store.time),
       hovered: this.hovered ?? this.chosen,
       lit: this.lit,

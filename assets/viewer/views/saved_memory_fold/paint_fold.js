@@ -27,6 +27,7 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
  * @property {import("../../types.js").SceneFold} fold
  * @property {Ribbon[]} ribbons of the fold
  * @property {number | null} time
+ * @property {number} [held] bytes that are held at that time, for all backwards
  * @property {number} work node at work at that time, -1 without one
  * @property {Ribbon | null} hovered
  * @property {Set<Ribbon>} lit
@@ -38,7 +39,6 @@ import { extentAt, shortNames, startOf, traceRibbon, writtenAt, xAt } from "./ri
 
 /** Instructions for reading the picture; the longest that fits is painted. */
 const HINTS = [
-  "ribbons: saved tensors · middle: bytes · ends: time in ops · pale: few bytes",
   "ribbons: saved tensors · middle: bytes · ends: time in ops",
   "middle: bytes · ends: time in ops",
 ];
@@ -424,16 +424,18 @@ function paintWaists(pen, area, picture) {
     /** @type {(block: Block) => number} */ bytesOf,
     /** @type {string} */ word,
     /** @type {number} */ share,
+    /** @type {string} */ part,
   ) => {
     const color = share > 0.5 ? palette.recompute : palette.text;
     const nameOf = ({ block, line } = run[0]) => (block ? short(block) : line) || "no module";
-    const bytes = (/** @type {Block} */ each) => `${nameOf(each)} · ${formatBytes(bytesOf(each))}`;
+    const bytes = (/** @type {Block} */ each) =>
+      `${nameOf(each)}${part} · ${formatBytes(bytesOf(each))}`;
     // In a narrow picture, a label on each block would cover it.
     const forms = [
       (/** @type {Block} */ each) => `${bytes(each)} ${word}`,
       bytes,
       (/** @type {Block} */ each) => bytes(each).replace(" · ", "\n"),
-    ].slice(0, area.right - area.left < 500 ? 2 : 3);
+    ].slice(0, run.length > 1 && area.right - area.left < 500 ? 2 : 3);
     const fits = (/** @type {typeof forms[0]} */ form) =>
       run.every((each) => {
         const room = xAt(area, each.extent[1]) - xAt(area, each.extent[0]) - 14;
@@ -449,15 +451,22 @@ function paintWaists(pen, area, picture) {
     if (run.length === 1) return;
     const names = nameRange(nameOf(), nameOf(run[run.length - 1]));
     const all = formatBytes(run.reduce((sum, each) => sum + bytesOf(each), 0));
-    const text = `${names} · ${all} ${word}`;
-    pill([`${text} in all`, text], run, share, color);
+    const text = `${names}${part} · ${all} ${word}`;
+    const twoLines = `${names}${part}\n${all} ${word}`;
+    pill([...(part ? [] : [`${text} in all`]), text, twoLines], run, share, color);
   };
   // In a low picture, the pills of the two halves are farther from the turn.
   const [first, second] = area.bottom - area.top < 200 ? [0.28, 0.74] : [0.38, 0.6];
-  for (const run of runs(extents(ribbons, "waist", isAgain), ({ again }) => !!again)) {
+  const all = runs(extents(ribbons, "waist", isAgain), ({ again }) => !!again);
+  for (const run of all) {
     const { again } = run[0];
-    label(run, (each) => each.nbytes - each.again, again ? "kept" : "saved", first);
-    if (again) label(run, (each) => each.again, "recomputed", second);
+    // A model that is called twice has two runs of the same blocks.
+    const calls = all.filter((each) =>
+      each.some(({ block }) => block && run.some((own) => own.block === block)),
+    );
+    const part = calls.length > 1 ? ` (${calls.indexOf(run) + 1} of ${calls.length})` : "";
+    label(run, (each) => each.nbytes - each.again, again ? "kept" : "saved", first, part);
+    if (again) label(run, (each) => each.again, "recomputed", second, part);
   }
 }
 
@@ -469,7 +478,7 @@ function paintWaists(pen, area, picture) {
  * @param {FoldPicture} picture
  * @param {number} time
  */
-function paintNow(pen, area, { scene, fold, ribbons, work }, time) {
+function paintNow(pen, area, { scene, fold, ribbons, work, held: total }, time) {
   const { ctx, palette } = pen;
   const inBackward = fold.turn_ns >= 0 && time >= fold.turn_ns;
   let at = inBackward ? SCALE : 0;
@@ -485,7 +494,7 @@ function paintNow(pen, area, { scene, fold, ribbons, work }, time) {
   ctx.closePath();
   ctx.fill();
   const node = scene.nodes[work];
-  if (node && area.bottom - area.top > 150) {
+  if (node && time <= fold.end_ns && area.bottom - area.top > 150) {
     const words = [inBackward ? node.name : node.op || node.name, node.module];
     const text = dotted(words);
     const half = widthOf(pen, text, 11, 600) / 2;
@@ -495,7 +504,10 @@ function paintNow(pen, area, { scene, fold, ribbons, work }, time) {
     write(pen, text, center, at, { size: 11, weight: 600, color: palette.path, align: "center" });
   }
   const held = ribbons.reduce((sum, ribbon) => sum + heldBytes(scene, ribbon, time), 0);
-  const text = `${formatBytes(held)} held now${scene.folds.length > 1 ? ", for this backward" : ""}`;
+  const text =
+    total === undefined || total === held
+      ? `${formatBytes(held)} held now`
+      : `${formatBytes(held)} of ${formatBytes(total)} held now, for this backward`;
   const width = widthOf(pen, text, 12, 700) + 20;
   const left = Math.max(area.left, Math.min(area.right - width, x - width / 2));
   const top = area.top + (area.bottom - area.top) * 0.56;

@@ -7,6 +7,7 @@
 import { setStroke, tracePath } from "../../../canvas/shapes.js";
 import { paintText, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { HEADER_HEIGHT } from "../../../layout/group_sizes_and_inner_positions.js";
+import { savedText } from "../../../scene/sum_and_describe_saved_bytes.js";
 import { visibleFor } from "../../../scene/scene_index.js";
 
 /** @typedef {import("../../../canvas/text_fitted_to_width.js").Pen} Pen */
@@ -128,7 +129,7 @@ export function paintDetaches(pen, look, boxes) {
     const cut = cuts.find(({ readers }) => readers.has(`${box.kind} ${box.ref}`));
     if (!cut) continue;
     const text = [...cut.lines].join(" · ");
-    const width = widthOf(pen, text, SIZE, 400) + 8;
+    const width = widthOf(pen, text, SIZE + 1, 600) + 8;
     const { groups } = look.sceneIndex.scene;
     /** @type {Box | undefined} */
     let above = box;
@@ -140,14 +141,30 @@ export function paintDetaches(pen, look, boxes) {
       left = x;
       if (x + width < edge && !header()) break;
       left = x - 32 - width;
-      above = header();
+      const frame = header();
+      if (!frame) break;
+      // In the header, between its texts.
+      const { header_width: used } = groups[frame.ref];
+      const saved = widthOf(pen, savedText(groups[frame.ref]), SIZE, 400) + 24;
+      const [from, to] = [
+        Math.max(box.x + 4, frame.x + used + 12),
+        Math.min(edge, frame.x + frame.width - saved),
+      ];
+      if (y >= frame.y && from + 32 + width <= to && from + 32 <= box.x + box.width) {
+        x = Math.min(to - 8 - width, box.x + box.width - 8);
+        left = x + 8;
+        break;
+      }
+      above = frame;
     }
     ctx.setLineDash([3, 2]);
-    tracePath(ctx, [x - 24, y + 7], [x - 24, y], [x - 3, y]);
+    // It leads from the box, also from above a header.
+    tracePath(ctx, [x - 24, Math.max(y + 7, box.y)], [x - 24, y], [x - 3, y]);
     ctx.stroke();
     ctx.setLineDash([]);
     paintCross(pen, x, y);
-    paintText(pen, text, left === x ? x + 8 : left, y, { size: SIZE, color: palette.text2 });
+    const style = { size: SIZE + 1, weight: 600, color: palette.text };
+    paintText(pen, text, left < x ? left : x + 8, y, style);
   }
 }
 

@@ -9,7 +9,7 @@ import {
   paintParameterBadges,
   paintSavedTensorBadges,
 } from "./badges.js";
-import { roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
+import { MAX_CONDENSED, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 import { paintByteBar } from "./group.js";
 
@@ -182,7 +182,10 @@ function paintTwoParts(pen, box, node, { tint, all }) {
   const at = (split + x + width - long - (rest ? widthOf(pen, rest, 12) : 0)) / 2;
   if (at < split + 4) {
     const center = (split + x + width) / 2;
-    write(pen, node.name, center, middle, { ...style, weight, align: "center", room });
+    // Thin letters are narrower, and easier to read than a shorter name.
+    const isLong = widthOf(pen, node.name, 12, weight) > room * MAX_CONDENSED;
+    const thin = { ...style, weight: isLong ? 400 : weight };
+    write(pen, node.name, center, middle, { ...thin, align: "center", room });
     return;
   }
   write(pen, stem, at, middle, { ...style, weight });

@@ -1,0 +1,66 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { mergedName } from "../../assets/viewer/views/compare/bytes_more_and_less.js";
+import {
+  foldAt,
+  largestFold,
+} from "../../assets/viewer/scene/bytes_of_ribbons_and_folds.js";
+import { drawnNodes } from "../../assets/viewer/scene/figures_of_step.js";
+
+test("a line with a power keeps its text", () => {
+  const rows = [0, 1, 2].map((at) => ({
+    kind: "module",
+    merged: 0,
+    module: `h.${at}.attn`,
+    label: "attn",
+  }));
+  const text = "a = (q @ k) / d ** 0.5";
+  assert.equal(
+    mergedName(rows, { kind: "line", module: "h.*.attn", label: text }),
+    text,
+  );
+  assert.equal(
+    mergedName(rows, { kind: "module", module: "h.*.attn", label: "h.*.attn" }),
+    "h.0–2.attn",
+  );
+});
+
+test("the fold of a time is that whose backward runs then or comes next", () => {
+  const fold = (index, start_ns, turn_ns, end_ns, step) => ({
+    index,
+    start_ns,
+    turn_ns,
+    end_ns,
+    step,
+    drawn: 1,
+    peak_nbytes: 8,
+  });
+  const steps = [{ start_ns: 0 }, { start_ns: 50 }];
+  const folds = [
+    fold(0, 10, 20, 30, 0),
+    fold(1, 12, 35, 40, 0),
+    fold(2, 60, 70, 80, 1),
+  ];
+  const scene = { folds, steps };
+  const found = [15, 25, 33, 37, 45, 55, 75].map((time) =>
+    foldAt(scene, time, 1),
+  );
+  assert.deepEqual(found, [0, 0, 1, 1, 1, 2, 2]);
+  assert.equal(largestFold(scene), 2);
+  assert.equal(largestFold(scene, 0), 1);
+  assert.equal(largestFold(scene, 7), -1);
+});
+
+test("nodes in closed groups are not counted as drawn", () => {
+  const scene = {
+    nodes: [{}, {}, {}].map(() => ({ born_ns: 1 })),
+    summary: { nodes: 5 },
+    steps: [],
+  };
+  const boxes = [
+    { kind: "node", ref: 0 },
+    { kind: "group", ref: 1 },
+  ];
+  assert.equal(drawnNodes({ scene, step: -1 }, boxes), "1 of 5 nodes drawn");
+});
