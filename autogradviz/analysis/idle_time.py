@@ -1,4 +1,4 @@
-"""Long intervals in which nothing ran: no duration contains them."""
+"""Long intervals in which nothing ran or a compiler did: no duration contains them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.compiled_region_times import region_times
+from autogradviz.analysis.timeline import compile_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +56,19 @@ def find_idle(analysis: Analysis) -> tuple[int, ...]:
 
 
 def busy_time(analysis: Analysis) -> Callable[[int], int]:
-    """Return a function that maps a time to the time until then in which something ran."""
-    idle = find_idle(analysis)
-    starts, before = list(idle[::2]), [0]
+    """Return a function that maps a time to the time until then in which something ran.
+
+    Compilations do not count, wherever they are: in a forward, in a backward or in a node.
+    """
+    found = find_idle(analysis)
+    idle: list[int] = []
+    compiles = compile_intervals(analysis.log, analysis.end_ns)
+    for start_ns, end_ns in sorted([*zip(found[::2], found[1::2], strict=True), *compiles]):
+        if idle and start_ns <= idle[-1]:
+            idle[-1] = max(idle[-1], end_ns)
+        else:
+            idle += start_ns, end_ns
+    starts, before = idle[::2], [0]
     for start, end in zip(idle[::2], idle[1::2], strict=True):
         before.append(before[-1] + end - start)
 

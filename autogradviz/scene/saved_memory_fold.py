@@ -562,7 +562,7 @@ def _fold(
         turn_ns=span.start_ns if span else -1,
         end_ns=span.end_ns if span else analysis.end_ns,
         forward_ns=_forward_time(analysis, start_ns, span.start_ns if span else None, busy),
-        backward_ns=_time(analysis, span.start_ns, span.end_ns, busy) if span else 0,
+        backward_ns=round(busy(span.end_ns) - busy(span.start_ns)) if span else 0,
         nbytes=sum(each.nbytes for each in turn.strands),
         shared_nbytes=turn.shared_nbytes,
         peak_nbytes=peak,
@@ -614,7 +614,7 @@ def _forward_time(
     until = analysis.end_ns if turn_ns is None else turn_ns
     return round(
         sum(
-            _time(analysis, each.start_ns, min(each.end_ns, until), busy)
+            busy(min(each.end_ns, until)) - busy(each.start_ns)
             for each in analysis.timeline.spans
             if each.kind == "forward"
             and not each.depth
@@ -622,19 +622,6 @@ def _forward_time(
             and each.start_ns < until
         )
     )
-
-
-def _time(analysis: Analysis, start_ns: int, end_ns: int, busy: Callable[[int], float]) -> int:
-    """Return the time of an interval without idle time and without compilation."""
-    compiling = sum(
-        busy(min(each.end_ns, end_ns)) - busy(max(each.start_ns, start_ns))
-        for each in analysis.timeline.spans
-        if each.kind == "compile"
-        and not each.depth
-        and each.start_ns < end_ns
-        and each.end_ns > start_ns
-    )
-    return round(busy(end_ns) - busy(start_ns) - compiling)
 
 
 def _peak(strands: Iterable[_Strand]) -> tuple[int, int, list[tuple[str, int]]]:
