@@ -113,10 +113,12 @@ export function shareText(ns, whole) {
  * Return sentences that say where the time goes.
  *
  * @param {PhaseTimes} times
- * @param {string} [lead] what takes most: "Line 24 takes 25 %"
+ * @param {string} [lead] what takes most: "Line 24 takes 25 %". Phases are another division of the
+ *   time: they are not in its sentence.
+ * @param {string} [more] of it
  * @returns {string}
  */
-export function timeSentence({ active, phases }, lead = "") {
+export function timeSentence({ active, phases }, lead = "", more = "") {
   const share = (/** @type {number} */ ns) => shareText(ns, active);
   const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
   /** @type {[name: string, ns: number, again: number][]} */
@@ -131,12 +133,11 @@ export function timeSentence({ active, phases }, lead = "") {
   if (!others.length) return `Nothing of a forward or backward ran in ${formatDuration(active)}.`;
   const again = (/** @type {number} */ ns) =>
     ns ? `, ${formatDuration(ns)} of it to recompute checkpoints` : "";
-  let text = `${lead} of ${formatDuration(active)}`;
-  if (!lead) {
-    const [[name, ns, recomputed]] = others.splice(0, 1);
-    const subject = name === "optimizer" ? "The optimizer" : capitalized(name);
-    text = `${subject} takes ${share(ns)}${text}${again(recomputed)}`;
-  }
+  const of = ` of ${formatDuration(active)}`;
+  if (lead) return `${lead}${of}${more}.`;
+  const [[name, ns, recomputed]] = others.splice(0, 1);
+  const subject = name === "optimizer" ? "The optimizer" : capitalized(name);
+  const text = `${subject} takes ${share(ns)}${of}${again(recomputed)}`;
   const rest = others.map(([name, ns, recomputed]) => `${name} ${share(ns)}${again(recomputed)}`);
   const [, outside] = parts.find(([name]) => name === "outside") ?? ["", 0];
   if (outside > active / 200) rest.push(`outside ${share(outside)}`);

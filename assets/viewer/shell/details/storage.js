@@ -25,7 +25,7 @@ export function storageDetails(store, index) {
   });
   const keepers = storage.keepers.length
     ? storage.keepers.map((text) => h("p", "agv-text", text))
-    : [h("p", "agv-text agv-muted", describeRelease(events))];
+    : [h("p", "agv-text agv-muted", describeRelease(events, store.scene))];
   const show = () => store.reveal({ kind: "node", index: storage.node });
   return [
     h("h4", "", storage.name),
@@ -46,7 +46,9 @@ export function storageDetails(store, index) {
     h("h4", "", "Events"),
     ...events
       .slice(0, MAX_EVENTS)
-      .map((event) => h("p", `agv-text ${event.ok ? "" : "agv-mutation"}`, describeEvent(event))),
+      .map((event) =>
+        h("p", `agv-text ${event.ok ? "" : "agv-mutation"}`, describeEvent(event, store.scene)),
+      ),
     ...(events.length > MAX_EVENTS
       ? [h("p", "agv-muted", cutText(MAX_EVENTS, events.length, "first"))]
       : []),
@@ -84,9 +86,10 @@ function compiledReasons(store, index) {
 
 /**
  * @param {import("../../types.js").SceneStorageEvent[]} events
+ * @param {import("../../types.js").Scene} scene
  * @returns {string}
  */
-function describeRelease(events) {
+function describeRelease(events, scene) {
   const last = events.findLast((event) => event.kind === "released");
-  return last ? `Last ${describeEvent(last)}.` : "Its node released it after running.";
+  return last ? `Last ${describeEvent(last, scene)}.` : "Its node released it after running.";
 }
