@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from autogradviz.events import (
     BackwardEnded,
@@ -18,9 +18,8 @@ from autogradviz.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.types import Module, Op
     from autogradviz.event_log import Log
 
@@ -41,7 +40,18 @@ class RegionTime:
     node_id: int | None  # of its backward
 
 
-def region_times(analysis: Analysis) -> tuple[RegionTime, ...]:
+class _Recording(Protocol):
+    """What is read of an analysis, which builds its timeline from these times."""
+
+    @property
+    def log(self) -> Log: ...
+    @property
+    def ops(self) -> Sequence[Op]: ...
+    @property
+    def modules(self) -> dict[int, Module]: ...
+
+
+def region_times(analysis: _Recording) -> tuple[RegionTime, ...]:
     """Return the runs of compiled regions in forwards, in order."""
     return time_regions(analysis.log, analysis.ops, analysis.modules)
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.timeline import compile_intervals
+from autogradviz.analysis.compile_intervals import compile_intervals
 from autogradviz.analysis.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
 from autogradviz.event_log.rows_as_named_tuples import last_ns, rows_of
 from autogradviz.events import (

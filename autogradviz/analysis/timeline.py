@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from autogradviz.analysis.compile_intervals import find_compilations
 from autogradviz.analysis.compiled_region_times import RegionTime, time_regions
 from autogradviz.analysis.tensor_and_module_tables import read_parameter_names
 from autogradviz.analysis.types import Op, Span, SpanKind, Timeline
@@ -14,8 +15,6 @@ from autogradviz.events import (
     NO_ID,
     BackwardEnded,
     BackwardStarted,
-    CompileEnded,
-    CompileStarted,
     HookRan,
     HookRegistered,
     HooksEntered,
@@ -87,41 +86,9 @@ def find_modes(log: Log, end_ns: int) -> Iterator[Mark]:
 
 def find_compiles(log: Log, end_ns: int) -> Iterator[Mark]:
     """Yield each interval in which a compiler ran: "compile 0/0"."""
-    open_: dict[tuple[int, str, str], list[CompileStarted]] = {}
-    events: list[CompileStarted | CompileEnded] = [
-        *log.of(CompileStarted),
-        *log.of(CompileEnded),
-    ]
-    for event in sorted(events, key=lambda event: event.seq):
-        running = open_.setdefault((event.thread, event.compile_id, event.trigger), [])
-        if isinstance(event, CompileStarted):
-            running.append(event)
-        elif running:
-            yield _compile_mark(running.pop(), event.time_ns)
-    for running in open_.values():
-        for start in running:
-            yield _compile_mark(start, end_ns)
-
-
-def compile_intervals(log: Log, end_ns: int) -> list[tuple[int, int]]:
-    """Return start and end of the intervals in which a compiler ran, ascending, without overlaps.
-
-    An interval inside of a backward or of a node is no time of theirs.
-    """
-    found: list[tuple[int, int]] = []
-    for start_ns, stop_ns in sorted(
-        (each.start_ns, each.end_ns) for each in find_compiles(log, end_ns)
-    ):
-        if found and start_ns <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], stop_ns)
-        else:
-            found.append((start_ns, stop_ns))
-    return found
-
-
-def _compile_mark(start: CompileStarted, end_ns: int) -> Mark:
-    label = f"compile {start.compile_id}".strip()
-    return Mark("compile", start.thread, start.time_ns, end_ns, label, start.stack_id)
+    for start, stop_ns in find_compilations(log, end_ns):
+        label = f"compile {start.compile_id}".strip()
+        yield Mark("compile", start.thread, start.time_ns, stop_ns, label, start.stack_id)
 
 
 def _mode_mark(start: ModeChanged, end_ns: int) -> Mark:

@@ -86,8 +86,8 @@ export function paintMemory(pen, x, height, { scene, sceneIndex }, failed, layer
       from > x(0) && from + room <= x(end) && !(from < failed + 3 && from + room > failed + 3),
   );
   const shown = start ?? starts[Number(at + room > x(end) && at > room)];
-  fillBox(ctx, `${palette.surface}d0`, shown, top - 1, room - 4, 13);
-  write(pen, label, shown + 3, top + 6, { size: 9.5, weight: 600, color: palette.saved });
+  const style = { size: 9.5, weight: 600, color: palette.saved, halo: palette.surface };
+  write(pen, label, shown + 3, top + 6, style);
 }
 
 /**
@@ -152,6 +152,7 @@ export function paintBudget(pen, [left, right], height, { summary }, nbytes) {
     size: 9.5,
     weight: 600,
     color: palette.recompute,
+    halo: palette.surface,
   });
 }
 

@@ -17,13 +17,14 @@ import { moduleTimes, nameOfModules } from "../../scene/module_times_tree.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { lineLink } from "../panels_and_tables.js";
 import { heldBytesAt, isStopped, releasedIn } from "../../scene/sum_and_describe_saved_bytes.js";
-import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
+  mostlyInStep,
   PHASE_MEANINGS,
   phaseTimes,
   shareText,
+  stoppedBackward,
   timeSentence,
 } from "../../scene/phase_times.js";
 
@@ -102,9 +103,12 @@ export class RangeProfilePanel {
       times.active,
       found.reduce((sum, row) => sum + row.time, 0),
     );
-    const stopped = this.#stopped([start, end]);
+    const stopped = stoppedBackward(sceneIndex, [start, end], this.store.step);
     const [lead, line] = stopped ? [""] : this.#lead(times, of("line"));
-    const text = unbroken(stopped + timeSentence(times, lead, line && this.#mostly(line)));
+    const text = unbroken(
+      stopped +
+        timeSentence(times, lead, line && !range ? mostlyInStep(this.store.scene, line) : ""),
+    );
     const link = line && lineLink(this.store, line);
     this.sentence.replaceChildren(link ?? "", text.slice(link?.textContent?.length ?? 0));
     const second = this.grouping === "line" ? "code" : "phase";
@@ -248,47 +252,6 @@ export class RangeProfilePanel {
     const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
     if (!line || 20 * line.time < active || line.time < compiling) return [""];
     return [`${placeOf(line)} takes ${shareText(line.time, active)}`, line];
-  }
-
-  /**
-   * @param {ProfileRow} line of all steps
-   * @returns {string} the step with most of its time: "; 36.1 ms in step 1 alone", "" without one
-   */
-  #mostly({ filename, lineno, time }) {
-    const { scene } = this.store;
-    /** @type {Map<number, number>} */
-    const bySteps = new Map();
-    for (const { origin, step, ns } of this.range || scene.steps.length < 3
-      ? []
-      : scene.call_times) {
-      const frame = scene.call_frames[origin];
-      if (frame?.filename !== filename || frame.lineno !== lineno) continue;
-      bySteps.set(step, (bySteps.get(step) ?? 0) + ns);
-    }
-    const [step, ns] = [...bySteps].sort((a, b) => b[1] - a[1])[0] ?? [0, 0];
-    if (2 * ns < time || !scene.steps[step]) return "";
-    return `; ${formatDuration(ns)} in step ${scene.steps[step].number} alone`;
-  }
-
-  /**
-   * @param {TimeRange} range
-   * @returns {string} when the backward stopped that failed in a range: a sentence, or ""
-   */
-  #stopped([start, end]) {
-    const { scene, sceneIndex, step } = this.store;
-    const failed = scene.nodes.find(({ state }) => state === "failed");
-    if (!failed || !isStopped(scene, step)) return "";
-    const began = failed.runs_ns.at(-2) ?? 0;
-    const span = scene.spans.find(
-      ({ kind, depth, start_ns, end_ns }) =>
-        kind === "backward" && !depth && start_ns <= began && began <= end_ns,
-    );
-    if (!span || span.start_ns < start || span.start_ns >= end) return "";
-    const { phases } = phaseTimes(sceneIndex, [span.start_ns, span.end_ns]);
-    const ran = phases.reduce((sum, { total, compiled }) => sum + total - compiled, 0);
-    const own = scene.steps.length > 1 && scene.steps[stepAt(scene, span.start_ns)];
-    const name = own ? `Backward of step ${own.number}` : "Backward";
-    return `${name} stopped after ${formatDuration(ran)}. `;
   }
 
   /**
