@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol
 
-from autogradviz.events import RegionRan
+from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
+    CompileEnded,
+    ModuleEntered,
+    ModuleExited,
+    RegionRan,
+)
 
 if TYPE_CHECKING:
-    from autogradviz.analysis.analysis import Analysis
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from autogradviz.analysis.types import Module, Op
+    from autogradviz.event_log import Log
 
 _CALLED: Final = "GraphModule"
 """The module that Dynamo calls for a region, where the compiler leaves it one."""
@@ -19,6 +31,8 @@ _CALLED: Final = "GraphModule"
 class RegionTime:
     """One run of the forward of a compiled region."""
 
+    seq: int
+    thread: int
     start_ns: int
     end_ns: int
     own_ns: int  # without the few ops inside it that are recorded
@@ -26,41 +40,45 @@ class RegionTime:
     node_id: int | None  # of its backward
 
 
-def region_times(analysis: Analysis) -> tuple[RegionTime, ...]:
+class _Recording(Protocol):
+    """What is read of an analysis, which builds its timeline from these times."""
+
+    @property
+    def log(self) -> Log: ...
+    @property
+    def ops(self) -> Sequence[Op]: ...
+    @property
+    def modules(self) -> dict[int, Module]: ...
+
+
+def region_times(analysis: _Recording) -> tuple[RegionTime, ...]:
+    """Return the runs of compiled regions in forwards, in order."""
+    return time_regions(analysis.log, analysis.ops, analysis.modules)
+
+
+def time_regions(log: Log, ops: Iterable[Op], modules: dict[int, Module]) -> tuple[RegionTime, ...]:
     """Return the runs of compiled regions in forwards, in order.
 
-    A run is recorded when it ends. It began with the call of its module; without one, after the op
-    or the compilation before it, and no earlier than the module call or forward around it.
+    A run is recorded when it ends. It began with the call of its module; without one, after the
+    op, the compilation or the backward before it, and no earlier than the module call around it.
+    Runs inside a backward recompute: their time is that of the recomputation.
     """
-    runs = [each for each in analysis.log.of(RegionRan) if not each.early]
-    if not runs:
+    if not any(not each.early for each in log.of(RegionRan)):
         return ()
-    spans = analysis.timeline.spans
-    modules = [s for s in spans if s.kind in {"module", "forward"}]
-    compiled = sorted(s.end_ns for s in spans if s.kind == "compile")
-    ops = sorted((op.time_ns, op.time_ns + op.duration_ns) for op in analysis.ops)
+    times = sorted((op.time_ns, op.time_ns + op.duration_ns) for op in ops)
     found: list[RegionTime] = []
     before_ns = 0
-    for run in sorted(runs, key=lambda each: each.time_ns):
+    for run, call_ns, limit_ns in _runs(log, modules):
         end_ns = run.time_ns
-        calls = [
-            s.start_ns
-            for s in modules
-            if s.label == _CALLED and before_ns <= s.start_ns and s.end_ns <= end_ns
-        ]
-        around = (s.start_ns for s in modules if s.start_ns <= end_ns <= s.end_ns)
-        compiled_at = bisect_right(compiled, end_ns)
-        limits = [
-            before_ns,
-            max(around, default=before_ns),
-            compiled[compiled_at - 1] if compiled_at else 0,
-            max((stop for _, stop in ops[: bisect_right(ops, (end_ns, 0))]), default=0),
-        ]
-        start_ns = min(calls, default=min(max(limits), end_ns))
-        first, last = (bisect_right(ops, (time_ns, 0)) for time_ns in (start_ns, end_ns))
-        inside = sum(stop - begin for begin, stop in ops[first:last])
+        ended_ns = max((stop for _, stop in times[: bisect_right(times, (end_ns, 0))]), default=0)
+        start_ns = call_ns if call_ns >= before_ns else max(before_ns, limit_ns, ended_ns)
+        start_ns = min(start_ns, end_ns)
+        first, last = (bisect_right(times, (time_ns, 0)) for time_ns in (start_ns, end_ns))
+        inside = sum(stop - begin for begin, stop in times[first:last])
         found.append(
             RegionTime(
+                seq=run.seq,
+                thread=run.thread,
                 start_ns=start_ns,
                 end_ns=end_ns,
                 own_ns=max(0, end_ns - start_ns - inside),
@@ -70,3 +88,40 @@ def region_times(analysis: Analysis) -> tuple[RegionTime, ...]:
         )
         before_ns = end_ns
     return tuple(found)
+
+
+def _runs(log: Log, modules: dict[int, Module]) -> Iterator[tuple[RegionRan, int, int]]:
+    """Yield each run outside a backward with the call of its module, and what it is later than.
+
+    The time of the call is -1 without one. A run is later than the beginning of the module call
+    around it, and than the end of the compilation and of the backward before it.
+    """
+    called = {m.module_id for m in modules.values() if (m.name or m.type_name) == _CALLED}
+    around: dict[int, list[ModuleEntered]] = defaultdict(list)  # by thread
+    backwards, call_ns, after_ns = 0, -1, 0
+    in_order: list[
+        RegionRan | ModuleEntered | ModuleExited | CompileEnded | BackwardStarted | BackwardEnded
+    ] = [
+        *log.of(RegionRan),
+        *log.of(ModuleEntered),
+        *log.of(ModuleExited),
+        *log.of(CompileEnded),
+        *log.of(BackwardStarted),
+        *log.of(BackwardEnded),
+    ]
+    for event in sorted(in_order, key=attrgetter("seq")):
+        calls = around[event.thread]
+        if isinstance(event, ModuleEntered):
+            calls.append(event)
+        elif isinstance(event, ModuleExited):
+            left = calls.pop() if calls else None
+            if left is not None and left.module_id in called and call_ns < 0:
+                call_ns = left.time_ns
+        elif isinstance(event, BackwardStarted):
+            backwards += 1
+        elif not isinstance(event, RegionRan):
+            backwards -= isinstance(event, BackwardEnded)
+            after_ns = event.time_ns
+        elif not (backwards or event.early):
+            yield event, call_ns, max(after_ns, calls[-1].time_ns if calls else 0)
+            call_ns = -1

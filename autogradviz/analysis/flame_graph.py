@@ -253,14 +253,10 @@ def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
     Compilations inside them are left out too, and idle time: the end of a node that failed is not
     known.
     """
-    kinds = {"node", "recompute", "compile"}
-    spans = [s for s in analysis.timeline.spans if s.kind in kinds]
+    spans = [s for s in analysis.timeline.spans if s.kind in {"node", "recompute"}]
     spans.sort(key=lambda s: (s.thread, s.start_ns, -s.end_ns))
     busy = busy_time(analysis)
-    lengths = [
-        s.end_ns - s.start_ns if s.kind == "compile" else busy(s.end_ns) - busy(s.start_ns)
-        for s in spans
-    ]
+    lengths = [busy(s.end_ns) - busy(s.start_ns) for s in spans]
     inner = [0] * len(spans)
     around: list[int] = []
     for at, span in enumerate(spans):
@@ -272,5 +268,4 @@ def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:
             inner[around[-1]] += lengths[at]
         around.append(at)
     for span, length, inside in zip(spans, lengths, inner, strict=True):
-        if span.kind != "compile":
-            yield span, max(0, length - inside)
+        yield span, max(0, length - inside)

@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autogradviz.analysis.compile_intervals import compile_intervals
 from autogradviz.analysis.types import Edge, Graph, Node, Op, Parameter, RunState, SavedTensor
-from autogradviz.event_log.rows_as_named_tuples import rows_of
+from autogradviz.event_log.rows_as_named_tuples import last_ns, rows_of
 from autogradviz.events import (
     NO_ID,
     BackwardEnded,
@@ -177,12 +178,17 @@ def build_graph(log: Log, inputs: GraphInputs) -> Graph:
         saved_by[tensor.node_id].append(tensor)
     runs: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
     durations: Counter[int] = Counter()
+    compiles = compile_intervals(log, last_ns(log))
     left_ns = {event.backward_id: event.time_ns for event in log.of(BackwardEnded)}
     for run in inputs.runs:
         runs[run.node_id].append((run.started_ns, run.finished_ns))
         # An exception leaves a run and its backward at the same time.
         end_ns = left_ns.get(run.backward_id) if run.finished_ns is None else run.finished_ns
-        durations[run.node_id] += 0 if end_ns is None else end_ns - run.started_ns
+        if end_ns is not None:
+            compiling = sum(
+                max(0, min(stop, end_ns) - max(start, run.started_ns)) for start, stop in compiles
+            )
+            durations[run.node_id] += end_ns - run.started_ns - compiling
     finished = Counter(log.column(NodeFinished, "node_id"))
     failed = find_failed_nodes(log, inputs.runs, inputs.outermost_backwards)
     parameters = _leaf_parameters(log, inputs)

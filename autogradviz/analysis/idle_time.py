@@ -1,11 +1,13 @@
-"""Long intervals in which nothing ran: no duration contains them."""
+"""Long intervals in which nothing ran or a compiler did: no duration contains them."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from heapq import nlargest
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.compile_intervals import compile_intervals, join_intervals
 from autogradviz.analysis.compiled_region_times import region_times
 
 if TYPE_CHECKING:
@@ -55,16 +57,20 @@ def find_idle(analysis: Analysis) -> tuple[int, ...]:
 
 
 def busy_time(analysis: Analysis) -> Callable[[int], int]:
-    """Return a function that maps a time to the time until then in which something ran."""
-    idle = find_idle(analysis)
-    starts, before = list(idle[::2]), [0]
-    for start, end in zip(idle[::2], idle[1::2], strict=True):
-        before.append(before[-1] + end - start)
+    """Return a function that maps a time to the time until then in which something ran.
+
+    Compilations do not count, wherever they are: in a forward, in a backward or in a node.
+    """
+    found = find_idle(analysis)
+    compiles = compile_intervals(analysis.log, analysis.end_ns)
+    left_out = join_intervals([*zip(found[::2], found[1::2], strict=True), *compiles])
+    starts, ends = [start for start, _ in left_out], [end for _, end in left_out]
+    before = [0, *accumulate(end - start for start, end in left_out)]
 
     def busy(time_ns: int) -> int:
         at = bisect_right(starts, time_ns)
         if not at:
             return time_ns
-        return time_ns - before[at - 1] - min(time_ns, idle[2 * at - 1]) + starts[at - 1]
+        return time_ns - before[at - 1] - min(time_ns, ends[at - 1]) + starts[at - 1]
 
     return busy

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.compile_intervals import compile_intervals
 from autogradviz.analysis.formatting import format_duration
 from autogradviz.analysis.idle_time import busy_time
 from autogradviz.events import RecordingEnded
@@ -29,6 +30,8 @@ class PhaseTimes:
         backward_ns: nanoseconds of the calls of PyTorch's engine, with recomputation.
         recomputation_ns: nanoseconds of recomputing checkpointed regions.
         optimizer_ns: nanoseconds of operators in an optimizer, with the Python code between them.
+        compile_ns: nanoseconds in which a compiler ran, as at the first forward and in the first
+            backward; they are in no other time.
         recorder_ns: nanoseconds for which the recorder worked, on all threads; they are in no other
             time. Calls of the recorder also fill caches that the program uses. That cannot be
             measured: it is estimated as the same time once more, which is included.
@@ -44,11 +47,12 @@ class PhaseTimes:
     recomputation_ns: int
     optimizer_ns: int
     recorder_ns: int
+    compile_ns: int = 0
 
     def __repr__(self) -> str:
         times = {"forward": self.forward_ns, "backward": self.backward_ns,
                  "of it recomputation": self.recomputation_ns, "optimizer": self.optimizer_ns,
-                 "recorder": self.recorder_ns}  # fmt: skip
+                 "compiling": self.compile_ns, "recorder": self.recorder_ns}  # fmt: skip
         return f"<{', '.join(f'{k} {format_duration(t)}' for k, t in times.items() if t)}>"
 
 
@@ -111,4 +115,7 @@ def measure_phases(analysis: Analysis) -> PhaseTimes:
         recomputation_ns=times["recompute"],
         optimizer_ns=times["optimizer"],
         recorder_ns=sum(analysis.log.column(RecordingEnded, "recorder_ns")),
+        compile_ns=sum(
+            end - start for start, end in compile_intervals(analysis.log, analysis.end_ns)
+        ),
     )

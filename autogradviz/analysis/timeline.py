@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from autogradviz.analysis.compile_intervals import find_compilations
+from autogradviz.analysis.compiled_region_times import RegionTime, time_regions
 from autogradviz.analysis.tensor_and_module_tables import read_parameter_names
 from autogradviz.analysis.types import Op, Span, SpanKind, Timeline
 from autogradviz.event_log.rows_as_named_tuples import rows_of
@@ -13,8 +15,6 @@ from autogradviz.events import (
     NO_ID,
     BackwardEnded,
     BackwardStarted,
-    CompileEnded,
-    CompileStarted,
     HookRan,
     HookRegistered,
     HooksEntered,
@@ -86,25 +86,9 @@ def find_modes(log: Log, end_ns: int) -> Iterator[Mark]:
 
 def find_compiles(log: Log, end_ns: int) -> Iterator[Mark]:
     """Yield each interval in which a compiler ran: "compile 0/0"."""
-    open_: dict[tuple[int, str, str], list[CompileStarted]] = {}
-    events: list[CompileStarted | CompileEnded] = [
-        *log.of(CompileStarted),
-        *log.of(CompileEnded),
-    ]
-    for event in sorted(events, key=lambda event: event.seq):
-        running = open_.setdefault((event.thread, event.compile_id, event.trigger), [])
-        if isinstance(event, CompileStarted):
-            running.append(event)
-        elif running:
-            yield _compile_mark(running.pop(), event.time_ns)
-    for running in open_.values():
-        for start in running:
-            yield _compile_mark(start, end_ns)
-
-
-def _compile_mark(start: CompileStarted, end_ns: int) -> Mark:
-    label = f"compile {start.compile_id}".strip()
-    return Mark("compile", start.thread, start.time_ns, end_ns, label, start.stack_id)
+    for start, stop_ns in find_compilations(log, end_ns):
+        label = f"compile {start.compile_id}".strip()
+        yield Mark("compile", start.thread, start.time_ns, stop_ns, label, start.stack_id)
 
 
 def _mode_mark(start: ModeChanged, end_ns: int) -> Mark:
@@ -201,7 +185,7 @@ def build_timeline(
     tensors: Tensors,
     owners: ParameterOwners,
     modules: dict[int, Module],
-    ops: Iterable[Op],
+    ops: Sequence[Op],
     regions: Iterable[Region],
     runs: Iterable[NodeRun],
     stacks: Stacks,
@@ -210,7 +194,7 @@ def build_timeline(
 ) -> Timeline:
     """Return all spans. A span without an end (in a torn log) lasts until the recording's end."""
     bars: list[_Bar] = [
-        *_forwards(log, ops, stacks, recorded),
+        *_forwards(log, ops, stacks, recorded, time_regions(log, ops, modules)),
         *_backwards(log, tensors, owners, end_ns, _begins_of_backwards(log, ops, stacks)),
         *_recomputations(log, regions, end_ns),
         *_module_calls(log, modules, end_ns),
@@ -285,9 +269,15 @@ class _OpsInRow:
 
 
 def _forwards(
-    log: Log, ops: Iterable[Op], stacks: Stacks, recorded: Collection[int]
+    log: Log,
+    ops: Iterable[Op],
+    stacks: Stacks,
+    recorded: Collection[int],
+    compiled: Iterable[RegionTime],
 ) -> Iterator[_Bar]:
     """Yield one bar for each run of consecutive forward ops, or optimizer ops, of a thread.
+
+    A run of a compiled region counts as a forward op.
 
     A backward ends the run, and so does an op of the other kind. A forward includes the module
     calls around its ops, from and to those. It begins with the first module call, or with the
@@ -300,7 +290,8 @@ def _forwards(
     open_: dict[int, _OpsInRow] = {}  # by thread
     outermost = {e.call_id for e in log.of(ModuleEntered) if e.parent_call_id is None}
     entered: dict[int, int] = {}  # thread -> start of the outermost module call
-    in_order: list[Op | BackwardStarted | ModuleEntered | ModuleExited] = [
+    in_order: list[Op | RegionTime | BackwardStarted | ModuleEntered | ModuleExited] = [
+        *compiled,
         *(op for op in ops if op.phase == "forward" and not stacks.begins_backward(op.stack_id)),
         *log.of(BackwardStarted),
         *(e for e in log.of(ModuleEntered) if e.call_id in outermost),
@@ -310,16 +301,20 @@ def _forwards(
     for event in in_order:
         thread = event.thread
         row = open_.get(thread)
-        if isinstance(event, Op):
+        if isinstance(event, (Op, RegionTime)):
             kind: SpanKind = "optimizer" if stacks.in_optimizer(event.stack_id) else "forward"
             in_call = kind == "forward" and thread in entered
-            start_ns = entered.pop(thread) if in_call else event.time_ns
-            end_ns = event.time_ns + event.duration_ns
+            if isinstance(event, Op):
+                start_ns, end_ns = event.time_ns, event.time_ns + event.duration_ns
+            else:
+                start_ns, end_ns = event.start_ns, event.end_ns
+            start_ns = entered.pop(thread) if in_call else start_ns
             if row is not None and row.kind != kind:
                 rows.append((thread, row))
                 row = None
             row = open_[thread] = row or _OpsInRow(kind, start_ns, end_ns)
             begins = in_call or kind == "optimizer" or event.seq in recorded
+            begins = begins or isinstance(event, RegionTime)
             row.add(start_ns, end_ns, begins=begins)
         elif isinstance(event, ModuleEntered):
             entered[thread] = event.time_ns

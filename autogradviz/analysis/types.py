@@ -220,7 +220,7 @@ class Node:
     region_id: int | None  # the checkpoint region it was created in
     state: RunState
     runs: int  # number of completed runs
-    duration_ns: int  # sum of all runs, also of one that failed
+    duration_ns: int  # sum of all runs, also of one that failed, without compilations
     order: int  # creation order in the whole graph, unique
     ran: tuple[tuple[int, int | None], ...] = ()  # start and end of each run; None without an end
 

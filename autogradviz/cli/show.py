@@ -186,6 +186,7 @@ def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
             ("forward", times.forward_ns),
             ("backward", times.backward_ns),
             ("optimizer", times.optimizer_ns),
+            ("compiling", times.compile_ns),
         )
         if duration
     ]

@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.formatting import (
     display_op_name,
     format_bytes,
@@ -95,6 +96,7 @@ class NodeBuilder:
             if region.reentrant
             for recomputation in region.recomputations
         }
+        self._compiled = {run.node_id: run for run in region_times(analysis)}
         self._memory = analysis.saved_memory
         self._annotations = Annotations(analysis)
         self._node_badges = NodeBadgeReader(analysis, findings)
@@ -123,6 +125,7 @@ class NodeBuilder:
         node = self._folded.nodes[index]
         reentrant = self._reentrant.get(node.node_id)
         op, region = node.op, reentrant or self._regions.get(node.region_id)
+        run = self._compiled.get(node.node_id)
         error = index in self._victims
         sizes = self._memory.of_nodes((node.node_id,))
         badges = self._node_badges.of(node, self._folded.leaves[index])
@@ -166,11 +169,11 @@ class NodeBuilder:
             right_width=right,
             hooks=badges.hooks,
             notes=self._annotations.of([node, *self._folded.leaves[index]]),
-            born_ns=op.time_ns if op else -1,
+            born_ns=op.time_ns if op else run.start_ns if run else -1,
             runs_ns=tuple(
                 [t for start, end in node.ran for t in (start, -1 if end is None else end)]
             ),
-            forward_ns=op.duration_ns if op else 0,
+            forward_ns=op.duration_ns if op else run.own_ns if run else 0,
             region=self._region_index[region.region_id] if region else -1,
             wrote=badges.wrote,
             cloned=badges.cloned,

@@ -121,6 +121,8 @@ class _Turn:
     backward: Span | None
     strands: list[_Strand] = field(default_factory=list)
     shared_nbytes: int = 0
+    forward_ns: int = 0
+    backward_ns: int = 0
 
 
 def build_fold(
@@ -142,6 +144,7 @@ def build_fold(
     most = MAX_RIBBONS if len(turns) < 4 else MAX_RIBBONS // 2  # noqa: PLR2004
     _add_times(analysis, strands)
     for at, turn in enumerate(turns):
+        _set_times(analysis, turn, busy)
         _place(turn)
         folds.append(_fold(analysis, turn, at, labels[at], busy, drawn=id(turn) in drawn))
         if id(turn) in drawn:
@@ -397,9 +400,21 @@ def _turns(analysis: Analysis, strands: Iterable[_Strand]) -> list[_Turn]:
 def _place(turn: _Turn) -> None:
     """Set order, upper and lower edges of the strands of a turn, and their states."""
     strands = turn.strands
-    strands.sort(key=lambda each: (each.made_ns, each.order, each.saved_ns, each.storage_id))
+    # What a compiled region saves is saved at once: its blocks are side by side, each in one place.
+    first: dict[tuple[int, str], int] = {}
+    for each in strands:
+        key = each.made_ns, each.block
+        first[key] = min(first.get(key, each.order), each.order)
+    strands.sort(
+        key=lambda each: (
+            each.made_ns, first[each.made_ns, each.block], each.block, each.order, each.saved_ns,
+            each.storage_id,
+        )
+    )  # fmt: skip
+    for at, each in enumerate(strands):
+        each.order = at
     _move_times_of_small(strands, "forward_ns")
-    _divide(strands, [each.forward_ns for each in strands], "top")
+    _divide(strands, [each.forward_ns for each in strands], "top", turn.forward_ns)
     for strand in strands:
         if strand.read_ns < 0 and strand.state != "broken":
             waiting = turn.backward is None
@@ -407,11 +422,11 @@ def _place(turn: _Turn) -> None:
     read = [each for each in strands if each.read_ns >= 0 or each.backward_ns]
     read.sort(
         key=lambda each: (
-            each.read_ns < 0, each.done_ns, -each.made_ns, -each.order, -each.storage_id,
+            each.read_ns < 0, each.done_ns, -each.order,
         )
     )  # fmt: skip
     _move_times_of_small(read, "backward_ns")
-    _divide(read, [each.backward_ns for each in read], "bottom")
+    _divide(read, [each.backward_ns for each in read], "bottom", turn.backward_ns)
     for strand in read:
         low, high = strand.bottom
         strand.bottom = SCALE - high, SCALE - low
@@ -442,11 +457,18 @@ def _move_times_of_small(
 
 
 def _divide(
-    strands: Sequence[_Strand], times: Sequence[int], edge: Literal["top", "bottom"]
+    strands: Sequence[_Strand], times: Sequence[int], edge: Literal["top", "bottom"], whole: int
 ) -> None:
-    """Divide an edge between strands in proportion to their times; evenly, if they have none."""
+    """Divide an edge between strands in proportion to their times; evenly, if they have none.
+
+    Args:
+        strands: in order.
+        times: of ops or nodes, one for each.
+        edge: the edge.
+        whole: the time that the edge stands for. What is left between ops is free, at the end.
+    """
     parts = times if any(times) else [1] * len(strands)
-    total = sum(parts) or 1
+    total = max(sum(parts), whole if any(times) else 0) or 1
     # Sums of integers: a sum of floats may end after SCALE, and its edge then begins below zero.
     ends = [SCALE * end / total for end in accumulate(parts, initial=0)]
     for strand, low, high in zip(strands, ends, ends[1:], strict=False):
@@ -596,8 +618,8 @@ def _fold(
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
         end_ns=span.end_ns if span else analysis.end_ns,
-        forward_ns=_forward_time(analysis, start_ns, span.start_ns if span else None, busy),
-        backward_ns=_time(analysis, span.start_ns, span.end_ns, busy) if span else 0,
+        forward_ns=turn.forward_ns,
+        backward_ns=turn.backward_ns,
         nbytes=sum(each.nbytes for each in turn.strands),
         shared_nbytes=turn.shared_nbytes,
         peak_nbytes=peak,
@@ -639,17 +661,18 @@ def _name(span: Span | None) -> str:
     return loss_of_backward(span) or "backward"
 
 
-def _forward_time(
-    analysis: Analysis, start_ns: int, turn_ns: int | None, busy: Callable[[int], float]
-) -> int:
-    """Return the time of the forwards between the first save of a turn and its backward.
+def _set_times(analysis: Analysis, turn: _Turn, busy: Callable[[int], float]) -> None:
+    """Set the time of a backward, and of the forwards between its first save and it.
 
-    It is that of the timeline: a forward with a save counts from its beginning.
+    They are those of the timeline: a forward with a save counts from its beginning.
     """
-    until = analysis.end_ns if turn_ns is None else turn_ns
-    return round(
+    start_ns = min(each.begun_ns for each in turn.strands)
+    span = turn.backward
+    until = span.start_ns if span else analysis.end_ns
+    turn.backward_ns = round(busy(span.end_ns) - busy(span.start_ns)) if span else 0
+    turn.forward_ns = round(
         sum(
-            _time(analysis, each.start_ns, min(each.end_ns, until), busy)
+            busy(min(each.end_ns, until)) - busy(each.start_ns)
             for each in analysis.timeline.spans
             if each.kind == "forward"
             and not each.depth
@@ -657,19 +680,6 @@ def _forward_time(
             and each.start_ns < until
         )
     )
-
-
-def _time(analysis: Analysis, start_ns: int, end_ns: int, busy: Callable[[int], float]) -> int:
-    """Return the time of an interval without idle time and without compilation."""
-    compiling = sum(
-        busy(min(each.end_ns, end_ns)) - busy(max(each.start_ns, start_ns))
-        for each in analysis.timeline.spans
-        if each.kind == "compile"
-        and not each.depth
-        and each.start_ns < end_ns
-        and each.end_ns > start_ns
-    )
-    return round(busy(end_ns) - busy(start_ns) - compiling)
 
 
 def _peak(strands: Iterable[_Strand]) -> tuple[int, int, list[tuple[str, int]]]:

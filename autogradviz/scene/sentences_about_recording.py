@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autogradviz.analysis.formatting import format_bytes, plural, short_location
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import cleared_gradients
-from autogradviz.events import GradAccumulated
+from autogradviz.events import GradAccumulated, NormRead
 from autogradviz.scene.schema import SceneFact
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> 
     norms = [each.norm for each in got if each.norm]
     if norms and len(norms) > 1:
         words += f", norms {_norm(min(norms))} to {_norm(max(norms))}"
+        last_ns = max(
+            (e.time_ns for e in analysis.log.of(NormRead) if e.place == "gradient"), default=-1
+        )
+        if len(analysis.steps) > 1 and last_ns >= 0:
+            words += f" in step {analysis.steps[analysis.steps.at_ns(last_ns)].number}"
     problems = [
         f"{none:,} got none" if none else "",
         f"{zero_count:,} got zeros" if zero_count else "",

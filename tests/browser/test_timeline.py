@@ -243,7 +243,7 @@ def test_a_first_step_that_is_far_longer_is_marked_as_warm_up(timeline, picture)
     scene = replace(scene, summary=replace(scene.summary, warm_up=8.04))
     stage = timeline(scene)
     words = stage.page.text_content(".agv-timeline .agv-warm-up")
-    assert words == "step 0 is warm-up: 8.0× as long as any other step"
+    assert words == "step 0 is warm-up: 8.0× the time of the longest other step"
     stage.page.screenshot(path=picture("timeline-warm-up"))
 
 

@@ -198,6 +198,36 @@ def test_time_of_a_compiled_region_is_that_of_its_line_and_not_idle():
     assert sum(run.own_ns for run in runs) <= forward <= phases.forward_ns
 
 
+def test_a_compiled_step_has_one_time_and_one_number_of_bytes_in_all_tables():
+    torch.compiler.reset()
+    blocks = [nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 32)) for _ in range(3)]
+    model = nn.Sequential(*blocks)
+    compiled = torch.compile(model, backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            compiled(torch.rand(16, 32)).sum().backward()
+            optimizer.step()
+    scene, runs = trace._viewer_scene, region_times(trace.analysis)
+    assert len(runs) == len(scene.folds) == 3
+    own = {run.node_id: run.own_ns for run in runs}
+    nodes = [each for each in scene.nodes if each.node_id in own]
+    assert {each.node_id: each.forward_ns for each in nodes} == own
+    (norms,) = [fact.text for fact in scene.facts if "norms" in fact.text]
+    assert norms.endswith(" in step 2")
+    times = trace.phase_times()
+    assert sum(fold.forward_ns for fold in scene.folds) == pytest.approx(times.forward_ns, abs=3)
+    assert sum(fold.backward_ns for fold in scene.folds) == pytest.approx(times.backward_ns, abs=3)
+    for fold, run in zip(scene.folds, runs, strict=True):
+        ribbons = [each for each in scene.ribbons if each.fold == fold.index]
+        ops = sum(each.forward_ns for each in ribbons)
+        assert run.own_ns <= ops <= fold.forward_ns
+        in_order = [each.block for each in sorted(ribbons, key=lambda each: each.waist)]
+        changes = [a for a, b in zip(in_order, [*in_order[1:], None], strict=True) if a != b]
+        assert len(changes) == len(set(changes))  # each block is in one place
+
+
 def root_of(scene, frame):
     while scene.call_frames[frame].parent >= 0:
         frame = scene.call_frames[frame].parent

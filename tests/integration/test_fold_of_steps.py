@@ -138,9 +138,10 @@ def test_upper_edges_waists_and_lower_edges_cover_the_step():
     assert fold.sentence == (
         "2.0 kB held at the peak: activation functions 1.5 kB, linear inputs 384 B."
     )
-    for edge in ("top", "waist"):
+    ops = SCALE * sum(ribbon.forward_ns for ribbon in ribbons) / fold.forward_ns
+    for edge, end in (("top", ops), ("waist", SCALE)):
         extents = [getattr(ribbon, edge) for ribbon in ribbons]
-        assert (extents[0][0], extents[-1][1]) == (0, SCALE)
+        assert (extents[0][0], extents[-1][1]) == (0, pytest.approx(end, abs=1))
         assert [high for _, high in extents[:-1]] == [low for low, _ in extents[1:]]
     widths = [high - low for low, high in (ribbon.waist for ribbon in ribbons)]
     total = sum(ribbon.nbytes for ribbon in ribbons)
@@ -185,7 +186,7 @@ def test_lower_edges_cover_the_step_whatever_the_times(monkeypatch, times):
     # Their shares, added as floats, exceed one.
     def chosen(analysis):
         last = {module: at for module, at, _ in backward_times(analysis) if module}
-        return [(module, at, times[int(module[0])]) for module, at in last.items()]
+        return [(module, at, 1_000_000_000 * times[int(module[0])]) for module, at in last.items()]
 
     monkeypatch.setattr(saved_memory_fold, "backward_times", chosen)
     ends = [end for ribbon in of_blocks()._viewer_scene.ribbons for end in ribbon.bottom]

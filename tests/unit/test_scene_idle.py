@@ -18,7 +18,7 @@ def recording(*, state, end_ns=10_000):
     node = SimpleNamespace(ran=((100, None),), state=state)
     op = SimpleNamespace(time_ns=0, duration_ns=100)
     graph, log = SimpleNamespace(nodes={1: node}), SimpleNamespace(of=lambda kind: ())
-    return SimpleNamespace(ops=[op], graph=graph, log=log, end_ns=end_ns)
+    return SimpleNamespace(ops=[op], graph=graph, log=log, modules={}, end_ns=end_ns)
 
 
 @pytest.mark.parametrize(("state", "idle"), [("failed", (100, 10_000)), ("ran", ())])

@@ -40,6 +40,7 @@ def recording(*lengths, first=0, waits=0, compiles=0):
         steps=Steps(steps),
         timeline=SimpleNamespace(spans=spans),
         ops=ops,
+        modules={},
         graph=SimpleNamespace(nodes={}),
         log=SimpleNamespace(of=lambda kind: ()),
         end_ns=ends[-1],

@@ -11,6 +11,7 @@ class Element {
       attributes: {},
       children: [],
       dataset: {},
+      style: { setProperty: () => {} },
       listeners: {},
     });
     const names = new Set();
@@ -23,6 +24,9 @@ class Element {
   }
   setAttribute(name, value) {
     this.attributes[name] = value;
+  }
+  getBoundingClientRect() {
+    return { width: Number(this.attributes.width) };
   }
   addEventListener(name, listener) {
     this.listeners[name] = listener;

@@ -23,8 +23,14 @@ test("other names have no range", () => {
 
 test("a first step that takes longer is named with its factor", () => {
   const text = (factor) => warmUpText({ warm_up: factor });
-  assert.equal(text(8), "step 0 is warm-up: 8.0× as long as any other step");
-  assert.equal(text(1234), "step 0 is warm-up: 1,234× as long as any other step");
+  assert.equal(
+    text(8),
+    "step 0 is warm-up: 8.0× the time of the longest other step",
+  );
+  assert.equal(
+    text(1234),
+    "step 0 is warm-up: 1,234× the time of the longest other step",
+  );
   assert.equal(text(0), "");
 });
 

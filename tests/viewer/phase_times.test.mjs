@@ -3,7 +3,13 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { betweenOps, phaseTimes, timeSentence } from "../../assets/viewer/scene/phase_times.js";
+import {
+  betweenOps,
+  mostlyInStep,
+  phaseTimes,
+  stoppedBackward,
+  timeSentence,
+} from "../../assets/viewer/scene/phase_times.js";
 
 const ms = 1e6;
 
@@ -90,6 +96,41 @@ test("compilation is no time of a phase in the sentence", () => {
   assert.equal(timeSentence(found), "Compiling takes 89 % of 100 ns; backward 6 %, forward 5 %.");
   assert.equal(
     timeSentence(found, "net.py:3 takes 5 %"),
-    "net.py:3 takes 5 % of 100 ns; compiling 89 %, backward 6 %, forward 5 %.",
+    "net.py:3 takes 5 % of 100 ns.",
   );
+});
+
+test("a backward that stopped has its own time, not that of all steps", () => {
+  const backward = (start_ns, end_ns) => ({
+    kind: "backward",
+    depth: 0,
+    start_ns: start_ns * ms,
+    end_ns: end_ns * ms,
+  });
+  const compile = { ...backward(55, 60), kind: "compile" };
+  const scene = {
+    nodes: [{ state: "failed", runs_ns: [20 * ms, 25 * ms, 65 * ms, -1] }],
+    spans: [backward(10, 30), backward(50, 70), compile],
+    steps: [
+      { number: 4, start_ns: 0, end_ns: 40 * ms },
+      { number: 5, start_ns: 40 * ms, end_ns: 100 * ms },
+    ],
+    summary: { raised: "RuntimeError: stopped" },
+    call_times: [],
+  };
+  const said = (...range) => stoppedBackward({ scene }, range, -1);
+  assert.equal(said(0, 100 * ms), "Backward of step 5 stopped after 15 ms. ");
+  assert.equal(said(0, 40 * ms), "");
+});
+
+test("a line that stalls in one step has that step in its sentence", () => {
+  const times = (...ns) => ({
+    steps: ns.map((_, number) => ({ number })),
+    call_frames: [{ filename: "net.py", lineno: 13 }],
+    call_times: ns.map((each, step) => ({ origin: 0, step, ns: each * ms })),
+  });
+  const line = { filename: "net.py", lineno: 13 };
+  const stalled = mostlyInStep(times(2, 40, 3), { ...line, time: 45 * ms });
+  assert.equal(stalled, "; 40 ms in step 1 alone");
+  assert.equal(mostlyInStep(times(2, 4, 3), { ...line, time: 9 * ms }), "");
 });

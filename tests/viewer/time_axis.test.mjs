@@ -57,3 +57,18 @@ test("a short interval names what it was spent on", () => {
     "650 ns compiling · 50 ns idle",
   ]);
 });
+
+test("compilation is short wherever it is, also in a backward", () => {
+  const scene = recorded(
+    [0, 1_000],
+    [
+      [500, 1_000],
+      [2_000, 9_000],
+      [3_000, 4_000, 1],
+    ],
+  );
+  const axis = proportionalAxis({ scene, end: 10_000 });
+  assert.deepEqual(axis.idle, [0, 1_000, 2_000, 9_000]);
+  assert.ok(axis.positionOf(9_000) - axis.positionOf(2_000) < 100);
+  assert.equal(axis.causes[1], "7 µs compiling");
+});

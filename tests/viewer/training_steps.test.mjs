@@ -67,7 +67,16 @@ test("two steps are compared by module and line; numbered modules are merged", (
       { kind: "forward", depth: 0, start_ns: 1, end_ns: 4 },
       { kind: "module", depth: 1, start_ns: 1, end_ns: 4 },
       { kind: "forward", depth: 0, start_ns: 11, end_ns: 15 },
-      { kind: "forward", depth: 0, start_ns: 15, end_ns: 22 },
+      { kind: "forward", depth: 0, start_ns: 15, end_ns: 20 },
+    ],
+    call_times: [],
+    module_times: [
+      { module: "net.h.0", phase: "forward", step: 0, ns: 2 },
+      { module: "net.h.0", phase: "backward", step: 0, ns: 3 },
+      { module: "net.h.0", phase: "forward", step: 1, ns: 6 },
+      { module: "net.h.1", phase: "backward", step: 1, ns: 5 },
+      { module: "", phase: "forward", step: 1, ns: 1 },
+      { module: "net.h.1", phase: "optimizer", step: 1, ns: 9 },
     ],
   };
   const source = new Map([["net.py", new Map([[7, "  y = f(x)"]])]]);
@@ -75,11 +84,16 @@ test("two steps are compared by module and line; numbered modules are merged", (
   assert.deepEqual(total.nodes, [1, 2]);
   assert.deepEqual(total.saved, [8, 16]);
   assert.deepEqual(total.at_peak, [8, 16]);
-  assert.deepEqual(total.time_ns, [5, 10]);
+  assert.deepEqual(total.time_ns, [5, 12]);
+  const timeOf = (kind, label) =>
+    rows.find((row) => row.merged && row.kind === kind && row.label === label)
+      .time_ns;
+  assert.deepEqual(timeOf("module", "h.*"), [5, 11]); // with ops that have no node
+  assert.deepEqual(timeOf("line", "y = f(x)"), [5, 10]);
   const phases = rows.filter(({ kind }) => kind === "phase");
   assert.deepEqual(
     phases.map(({ label, time_ns, steps }) => [label, time_ns, steps]),
-    [["forward", [3, 9], [1, 1]]],
+    [["forward", [3, 7], [1, 1]]],
   );
   const merged = rows.filter(({ merged, kind }) => merged && kind !== "phase");
   assert.deepEqual(
@@ -100,6 +114,7 @@ test("a storage that both steps save counts in both", () => {
     steps: STEPS,
     nodes: [],
     spans: [],
+    module_times: [],
     call_frames: [],
     call_times: [],
     counted_storages: [shared, storage(2, [1, 15])],

@@ -1,6 +1,8 @@
 // @ts-check
 /** Text on a canvas, shortened to the available width; the path of a rounded rectangle. */
 
+import { setStroke } from "./shapes.js";
+
 /** The smallest text in screen pixels. */
 const MIN_SIZE = 9.5;
 /** Text is enlarged at most by this factor; text that would need more is left out. */
@@ -38,6 +40,7 @@ const widths = new Map();
  * @property {string} color
  * @property {number} [weight]
  * @property {CanvasTextAlign} [align]
+ * @property {string} [halo] color around the letters, on what they must not cover
  * @property {number} [room] the text is shortened to this width
  */
 
@@ -60,6 +63,11 @@ export function write(pen, text, x, y, style) {
   ctx.textBaseline = "middle";
   ctx.fillStyle = style.color;
   const { room } = style;
+  if (style.halo) {
+    setStroke(ctx, style.halo, 3);
+    ctx.lineJoin = "round";
+    ctx.strokeText(text, x, y + 0.5);
+  }
   // A little too long: narrower letters are easier to read than a shorter text.
   if (room !== undefined && room > 0 && cachedWidth(ctx, font, text) <= room * MAX_CONDENSED) {
     ctx.fillText(text, x, y + 0.5, room);

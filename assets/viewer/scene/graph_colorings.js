@@ -231,7 +231,7 @@ function gradientColoring(sceneIndex) {
   const norms = sceneIndex.parameters.map((parameters) =>
     parameters.reduce((most, each) => Math.max(most, each.norm ?? 0), 0),
   );
-  const known = norms.filter((norm) => norm > 0);
+  const known = sceneIndex.parameters.flat().flatMap(({ norm }) => norm || []);
   const most = known.reduce((best, norm) => Math.max(best, norm), 0);
   const least = known.reduce((best, norm) => Math.min(best, norm), most);
   const logRange = Math.log(most / least) || 1;

@@ -64,5 +64,5 @@ export const olderSteps = ({ steps, summary: { idle_ns: idle = [] } }) =>
  */
 export const warmUpText = ({ warm_up: factor }) =>
   factor
-    ? `step 0 is warm-up: ${factor < 10 ? factor.toFixed(1) : formatCount(Math.round(factor))}× as long as any other step`
+    ? `step 0 is warm-up: ${factor < 10 ? factor.toFixed(1) : formatCount(Math.round(factor))}× the time of the longest other step`
     : "";

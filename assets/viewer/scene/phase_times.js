@@ -9,6 +9,8 @@
 
 import { formatDuration } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes } from "./idle_and_compile_times.js";
+import { stepAt } from "./step_of_time_or_node.js";
+import { isStopped } from "./sum_and_describe_saved_bytes.js";
 
 /** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
 /** @typedef {"forward" | "backward" | "optimizer" | "outside"} PhaseName */
@@ -113,10 +115,12 @@ export function shareText(ns, whole) {
  * Return sentences that say where the time goes.
  *
  * @param {PhaseTimes} times
- * @param {string} [lead] what takes most: "Line 24 takes 25 %"
+ * @param {string} [lead] what takes most: "Line 24 takes 25 %". Phases are another division of the
+ *   time: they are not in its sentence.
+ * @param {string} [more] of it
  * @returns {string}
  */
-export function timeSentence({ active, phases }, lead = "") {
+export function timeSentence({ active, phases }, lead = "", more = "") {
   const share = (/** @type {number} */ ns) => shareText(ns, active);
   const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
   /** @type {[name: string, ns: number, again: number][]} */
@@ -131,12 +135,11 @@ export function timeSentence({ active, phases }, lead = "") {
   if (!others.length) return `Nothing of a forward or backward ran in ${formatDuration(active)}.`;
   const again = (/** @type {number} */ ns) =>
     ns ? `, ${formatDuration(ns)} of it to recompute checkpoints` : "";
-  let text = `${lead} of ${formatDuration(active)}`;
-  if (!lead) {
-    const [[name, ns, recomputed]] = others.splice(0, 1);
-    const subject = name === "optimizer" ? "The optimizer" : capitalized(name);
-    text = `${subject} takes ${share(ns)}${text}${again(recomputed)}`;
-  }
+  const of = ` of ${formatDuration(active)}`;
+  if (lead) return `${lead}${of}${more}.`;
+  const [[name, ns, recomputed]] = others.splice(0, 1);
+  const subject = name === "optimizer" ? "The optimizer" : capitalized(name);
+  const text = `${subject} takes ${share(ns)}${of}${again(recomputed)}`;
   const rest = others.map(([name, ns, recomputed]) => `${name} ${share(ns)}${again(recomputed)}`);
   const [, outside] = parts.find(([name]) => name === "outside") ?? ["", 0];
   if (outside > active / 200) rest.push(`outside ${share(outside)}`);
@@ -155,4 +158,44 @@ export function recomputedIn(sceneIndex, { turn_ns, end_ns }) {
   if (turn_ns < 0 || !sceneIndex.scene.regions.length) return 0;
   const { phases } = phaseTimes(sceneIndex, [turn_ns, end_ns]);
   return phases.reduce((sum, { recomputed }) => sum + recomputed, 0);
+}
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @param {{filename: string, lineno: number, time: number}} line with its time in all steps
+ * @returns {string} the step with most of it: "; 36.1 ms in step 1 alone", "" without one
+ */
+export function mostlyInStep({ steps, call_frames, call_times }, { filename, lineno, time }) {
+  const bySteps = steps.map(() => 0);
+  for (const { origin, step, ns } of call_times) {
+    const frame = call_frames[origin];
+    if (frame?.filename === filename && frame.lineno === lineno) bySteps[step] += ns;
+  }
+  const most = Math.max(0, ...bySteps);
+  if (steps.length < 3 || 2 * most < time) return "";
+  const { number } = steps[bySteps.indexOf(most)];
+  return `; ${formatDuration(most)} in step ${number} alone`;
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {[start: number, end: number]} range
+ * @param {number} step index of the step on display, -1 for all
+ * @returns {string} when the backward stopped that failed in a range: a sentence, or ""
+ */
+export function stoppedBackward(sceneIndex, [start, end], step) {
+  const { scene } = sceneIndex;
+  const failed = scene.nodes.find(({ state }) => state === "failed");
+  if (!failed || !isStopped(scene, step)) return "";
+  const began = failed.runs_ns.at(-2) ?? 0;
+  const span = scene.spans.find(
+    ({ kind, depth, start_ns, end_ns }) =>
+      kind === "backward" && !depth && start_ns <= began && began <= end_ns,
+  );
+  if (!span || span.start_ns < start || span.start_ns >= end) return "";
+  const { phases } = phaseTimes(sceneIndex, [span.start_ns, span.end_ns]);
+  const ran = phases.reduce((sum, { total, compiled }) => sum + total - compiled, 0);
+  const own = scene.steps.length > 1 && scene.steps[stepAt(scene, span.start_ns)];
+  const name = own ? `Backward of step ${own.number}` : "Backward";
+  return `${name} stopped after ${formatDuration(ran)}. `;
 }

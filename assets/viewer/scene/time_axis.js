@@ -1,5 +1,5 @@
 // @ts-check
-/** Positions on a time axis: proportional to time without idle intervals, or by events. */
+/** Positions on a time axis: in proportion to time, idle or compiling shortened; or by events. */
 
 import { dotted, formatDuration } from "./format_numbers_and_names.js";
 import { compileTimes, overlapOf } from "./idle_and_compile_times.js";
@@ -58,7 +58,7 @@ export function compressedAxis(idle, end) {
 }
 
 /**
- * Return the axis of times.
+ * Return the axis of times. Compilations are short wherever they are, as in a backward.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @returns {TimeAxis}
@@ -67,8 +67,8 @@ export function proportionalAxis(sceneIndex) {
   const { idle_ns: idle } = sceneIndex.scene.summary;
   const known = timeAxes.get(sceneIndex);
   if (known) return known;
-  const axis = compressedAxis(idle ?? [], sceneIndex.end);
   const compiles = compileTimes(sceneIndex.scene);
+  const axis = compressedAxis(joined([...pairs(idle ?? []), ...compiles]), sceneIndex.end);
   axis.causes = axis.idle.flatMap((start, at) => {
     const end = axis.idle[at + 1];
     if (at % 2) return [];
@@ -81,6 +81,30 @@ export function proportionalAxis(sceneIndex) {
   });
   timeAxes.set(sceneIndex, axis);
   return axis;
+}
+
+/**
+ * @param {number[]} times
+ * @returns {import("./idle_and_compile_times.js").Intervals}
+ */
+const pairs = (times) =>
+  times.flatMap((start, at) =>
+    at % 2 ? [] : [/** @type {[number, number]} */ ([start, times[at + 1]])],
+  );
+
+/**
+ * @param {import("./idle_and_compile_times.js").Intervals} intervals that may overlap
+ * @returns {number[]} start and end of each interval that something covers, ascending
+ */
+function joined(intervals) {
+  /** @type {number[]} */
+  const times = [];
+  for (const [start, end] of intervals.sort((a, b) => a[0] - b[0])) {
+    const last = times.length - 1;
+    if (last > 0 && start <= times[last]) times[last] = Math.max(times[last], end);
+    else times.push(start, end);
+  }
+  return times;
 }
 
 /** @type {WeakMap<import("./scene_index.js").SceneIndex, TimeAxis>} */

@@ -90,8 +90,8 @@ export function paintMemory(pen, x, height, { scene, sceneIndex, step }, failed,
   );
   const shown = start ?? starts[Number(at + room > x(end) && at > room)];
   const labelY = Math.min(highestY, bottom - 10);
-  fillBox(ctx, `${palette.surface}d0`, shown, labelY - 1, room - 4, 13);
-  write(pen, label, shown + 3, labelY + 6, { size: 9.5, weight: 600, color: palette.saved });
+  const style = { size: 9.5, weight: 600, color: palette.saved, halo: palette.surface };
+  write(pen, label, shown + 3, labelY + 6, style);
 }
 
 /**
@@ -156,6 +156,7 @@ export function paintBudget(pen, [left, right], height, { summary }, nbytes) {
     size: 9.5,
     weight: 600,
     color: palette.recompute,
+    halo: palette.surface,
   });
 }
 

@@ -46,7 +46,9 @@ export function storageDetails(store, index) {
     h("h4", "", "Events"),
     ...events
       .slice(0, MAX_EVENTS)
-      .map((event) => h("p", `agv-text ${event.ok ? "" : "agv-mutation"}`, describeEvent(event))),
+      .map((event) =>
+        h("p", `agv-text ${event.ok ? "" : "agv-mutation"}`, describeEvent(event, store.scene)),
+      ),
     ...(events.length > MAX_EVENTS
       ? [h("p", "agv-muted", cutText(MAX_EVENTS, events.length, "first"))]
       : []),
@@ -88,11 +90,11 @@ function compiledReasons(store, index) {
  * @param {import("../../types.js").SceneStorageEvent[]} events
  * @returns {string}
  */
-function describeRelease({ nodes }, { node, holds }, events) {
+function describeRelease(scene, { node, holds }, events) {
   const last = events.findLast((event) => event.kind === "released");
-  if (last) return `Last ${describeEvent(last)}.`;
+  if (last) return `Last ${describeEvent(last, scene)}.`;
   if (!holds.length) return "A checkpoint dropped it in the forward.";
-  return nodes[node]?.runs_ns.length === 0
+  return scene.nodes[node]?.runs_ns.length === 0
     ? "Its node did not run."
     : "Its node released it after running.";
 }

@@ -1,9 +1,9 @@
 // @ts-check
 /** Rows of a comparison of two steps: totals, modules and lines. */
 
-import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
+import { phaseTimes } from "../../scene/phase_times.js";
 import { isSavedIn, peakIn } from "../../scene/storage_holds.js";
-import { stepAt, stepOfNode } from "../../scene/step_of_time_or_node.js";
+import { stepOfNode } from "../../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
@@ -16,14 +16,16 @@ const partsOf = (/** @type {string} */ path) => path.match(/[^.]+(\.\*)*/g) ?? [
 /**
  * Return the rows of a comparison of two steps; the first one is the total.
  *
- * Times are those of the forward ops and backward nodes that a step created.
+ * The time of a module is that of all its ops, as in the profile of the timeline. The time of a
+ * line is that of its nodes and of their ops.
  *
  * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
  * @param {number} before index of a step
  * @param {number} after
  * @returns {Row[]}
  */
-export function compareSteps({ scene, source }, before, after) {
+export function compareSteps(sceneIndex, before, after) {
+  const { scene, source } = sceneIndex;
   /** @type {Map<string, Row>} */
   const rows = new Map();
   const total = newRow("total", "", true, 0, "");
@@ -37,16 +39,20 @@ export function compareSteps({ scene, source }, before, after) {
       const path = merged ? mergeNumbers(module) : module;
       const text = source.get(place.filename)?.get(place.lineno)?.trim();
       const parts = partsOf(path);
-      const found = parts.map((label, at) => {
-        const name = parts.slice(0, at + 1).join(".");
-        return rowOf(`${merged} ${name}`, () => newRow("module", name, merged, at + 1, label));
-      });
+      const found = modulesOf(path, merged);
       const key = `${merged} ${path} ${place.filename} ${place.lineno}`;
       const label = text || `${place.filename}:${place.lineno}`;
       const line = rowOf(key, () => newRow("line", path, merged, parts.length + 1, label));
       line.lines = [place.lineno];
       return [...found, line];
     });
+  const modulesOf = (/** @type {string} */ path, /** @type {boolean} */ merged) => {
+    const parts = partsOf(path);
+    return parts.map((label, at) => {
+      const name = parts.slice(0, at + 1).join(".");
+      return rowOf(`${merged} ${name}`, () => newRow("module", name, merged, at + 1, label));
+    });
+  };
   const rowOf = (/** @type {string} */ key, /** @type {() => Row} */ make) => {
     const row = rows.get(key) ?? make();
     rows.set(key, row);
@@ -57,8 +63,16 @@ export function compareSteps({ scene, source }, before, after) {
       if (stepOfNode(scene, node) !== step) continue;
       for (const row of [total, ...rowsOf(node.module, node)]) {
         row.nodes[side] += 1;
-        row.time_ns[side] += node.forward_ns + node.duration_ns;
+        if (row.kind === "line") row.time_ns[side] += node.forward_ns + node.duration_ns;
         if (row.first_nodes[side] < 0) row.first_nodes[side] = node.index;
+      }
+    }
+    for (const { module, phase, step: own, ns } of scene.module_times) {
+      if (own !== step || ["optimizer", "outside"].includes(phase)) continue;
+      total.time_ns[side] += ns;
+      for (const merged of module ? [true, false] : []) {
+        const path = merged ? mergeNumbers(module) : module;
+        for (const row of modulesOf(path, merged)) row.time_ns[side] += ns;
       }
     }
     for (const storage of scene.counted_storages) {
@@ -76,40 +90,36 @@ export function compareSteps({ scene, source }, before, after) {
     row.status = !row.nodes[0] && row.nodes[1] ? "added" : same ? "same" : "changed";
     if (row.nodes[0] && !row.nodes[1]) row.status = "removed";
   }
-  return [total, ...ordered([...rows.values()]), ...phasesOf(scene, [before, after])];
+  return [total, ...ordered([...rows.values()]), ...phasesOf(sceneIndex, [before, after])];
 }
 
 /**
- * Return the time of each phase in the two steps, without idle time.
+ * Return the time of each phase in the two steps, as in the timeline, without compilations.
  *
- * @param {import("../../types.js").Scene} scene
+ * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
  * @param {number[]} steps their indices
  * @returns {Row[]}
  */
-function phasesOf(scene, steps) {
-  const gaps = idleTimes(scene);
-  /** @type {Map<string, Row>} */
-  const phases = new Map();
-  for (const { kind, depth, start_ns, end_ns } of scene.spans) {
-    const label = PHASES[kind];
-    const own = stepAt(scene, start_ns);
-    if (!steps.includes(own) || !label || (depth && kind !== "recompute")) continue;
-    const row = phases.get(label) ?? newRow("phase", "", true, 0, label);
-    phases.set(label, row);
-    row.steps = [1, 1];
-    const time = end_ns - start_ns - overlapOf(gaps, start_ns, end_ns);
-    steps.forEach((step, side) => (row.time_ns[side] += step === own ? time : 0));
-  }
-  return Object.values(PHASES).flatMap((label) => phases.get(label) ?? []);
+function phasesOf(sceneIndex, steps) {
+  const { scene } = sceneIndex;
+  const times = steps.map((step) => {
+    const { start_ns, end_ns } = scene.steps[step];
+    const { phases } = phaseTimes(sceneIndex, [start_ns, end_ns], step);
+    const of = (/** @type {string} */ name) => {
+      const phase = phases.find((each) => each.name === name);
+      return phase ? phase.total - phase.compiled : 0;
+    };
+    const recomputed = phases.reduce((sum, phase) => sum + phase.recomputed, 0);
+    return [of("forward"), of("backward"), recomputed, of("optimizer")];
+  });
+  return PHASES.flatMap((label, at) => {
+    const time_ns = times.map((each) => each[at]);
+    if (!time_ns.some(Boolean)) return [];
+    return [{ ...newRow("phase", "", true, 0, label), steps: [1, 1], time_ns }];
+  });
 }
 
-/** @type {Record<string, string>} name of a phase by kind of span */
-const PHASES = {
-  forward: "forward",
-  backward: "backward",
-  recompute: "recomputation",
-  optimizer: "optimizer",
-};
+const PHASES = ["forward", "backward", "recomputation", "optimizer"];
 
 /**
  * Return rows with the lines and modules of a module behind it.

@@ -34,8 +34,10 @@ function shape(tag, attributes) {
 export function drawPicture(scene, picture, select) {
   const { width, height } = picture;
   const label = `${scene.compiled_regions[picture.region].name}, by ${picture.detail}`;
-  const element = shape("svg", { width, height, role: "img", "aria-label": label });
+  const viewBox = `0 0 ${width} ${height}`;
+  const element = shape("svg", { width, height, viewBox, role: "img", "aria-label": label });
   element.setAttribute("class", "agv-compiled-picture");
+  element.style.setProperty("--width", `${width}px`);
   const names = shape("g", {});
   names.append(shape("rect", { x: -16, y: 0, width: 106, height, class: "agv-k-names" }));
   /** @type {Map<number, SVGElement[]>} */
@@ -78,7 +80,8 @@ export function drawPicture(scene, picture, select) {
     element.classList.toggle("agv-some", lit.length > 0);
   };
   const pin = (/** @type {number} */ left) => {
-    names.setAttribute("transform", `translate(${left} 0)`);
+    const scale = width / (element.getBoundingClientRect().width || width);
+    names.setAttribute("transform", `translate(${left * scale} 0)`);
     names.classList.toggle("agv-pinned", left > 8);
   };
   return { element, ribbons: [...ribbons], mark, pin };

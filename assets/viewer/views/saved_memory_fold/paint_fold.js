@@ -295,7 +295,11 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
       const time = ns ? ` · ${formatDuration(ns)}` : "";
       const names = until ? nameRange(short(block), short(until)) : short(block);
       const forms = until
-        ? [`${names}${time}, ${edge === "top" ? "saved" : "read"} at once`, names]
+        ? [
+            `compiled region${time}, ${edge === "top" ? "saved" : "read"} at once`,
+            `compiled region${time}`,
+            names,
+          ]
         : [block && block + time, names && names + time, names || line];
       const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
       if (!text) continue;
@@ -305,6 +309,32 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
   };
   bars("top", area.top - BAR, palette.edge);
   bars("bottom", area.bottom + 2, palette.backward);
+  // What is left of the time of the step is its own part: the bars are as wide as their labels say.
+  const gap = (
+    /** @type {number} */ from,
+    /** @type {number} */ to,
+    /** @type {number} */ ns,
+    /** @type {number} */ y,
+  ) => {
+    const left = xAt(area, from);
+    const room = xAt(area, to) - left - 1;
+    if (room < 3 || ns <= 0) return;
+    setStroke(pen.ctx, palette.line2, 1);
+    roundRect(pen.ctx, left + 0.5, y + 0.5, room - 1, BAR - 3, 3);
+    pen.ctx.stroke();
+    const time = `between ops · ${formatDuration(ns)}`;
+    const text = [time, "between ops"].find((form) => widthOf(pen, form, 10.5) < room - 8);
+    const style = { size: 10.5, color: palette.text2, align: /** @type {const} */ ("center") };
+    if (text) write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
+  };
+  const sum = (/** @type {"forward_ns" | "backward_ns"} */ part) =>
+    ribbons.reduce((ns, ribbon) => ns + ribbon[part], 0);
+  const tops = ribbons.map(({ top }) => top[1]);
+  gap(Math.max(0, ...tops), SCALE, fold.forward_ns - sum("forward_ns"), area.top - BAR);
+  const read = ribbons.filter(({ bottom }) => bottom.length);
+  const start = Math.min(SCALE, ...read.map(({ waist }) => waist[0]));
+  const end = Math.min(SCALE, ...read.map(({ bottom }) => bottom[0]));
+  gap(start, end, fold.backward_ns - sum("backward_ns"), area.bottom + 2);
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);

@@ -33,6 +33,7 @@ import { lineLink } from "../panels_and_tables.js";
 /**
  * @typedef {object} CompilerNotes what torch.compile did with a line
  * @property {number} region index of the last compiled region that has it, -1 without one
+ * @property {boolean} isCall whether it has the time of the region, whose lines have none
  * @property {string[]} breaks reasons of graph breaks
  * @property {string[]} guards guards that failed
  */
@@ -366,13 +367,17 @@ function compilerNotes({ scene }) {
   const notes = new Map();
   const noteOf = (/** @type {{filename: string, lineno: number}} */ place) => {
     const key = placeKey(place);
-    const note = notes.get(key) ?? { region: -1, breaks: [], guards: [] };
+    const note = notes.get(key) ?? { region: -1, isCall: false, breaks: [], guards: [] };
     notes.set(key, note);
     return note;
   };
   for (const { picture, item } of scene.compiled_marks) {
     const place = scene.compiled_items[item];
     if (place?.lineno) noteOf(place).region = scene.compiled_pictures[picture].region;
+  }
+  for (const { index, nodes } of scene.compiled_regions) {
+    for (const node of nodes)
+      Object.assign(noteOf(scene.nodes[node]), { region: index, isCall: true });
   }
   for (const step of scene.compiled_steps) {
     if (step.kind === "break") noteOf(step).breaks.push(step.title);
@@ -412,5 +417,5 @@ function compilerCell(store, note) {
   if (!note || note.region < 0) return h("span", "agv-cell");
   const show = () => store.showCompiled(note.region);
   const { name } = store.scene.compiled_regions[note.region];
-  return button(`Show ${name}`, "agv-link", show, "compiled");
+  return button(`Show ${name}`, "agv-link", show, note.isCall ? "region" : "compiled");
 }

@@ -1,6 +1,7 @@
 // @ts-check
 /** The events of a storage, as markers on its lifeline and as text. */
 
+import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { fillBox, setStroke } from "../../canvas/shapes.js";
 import { paintGlyph } from "../../canvas/draw_icon.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
@@ -74,9 +75,10 @@ export function paintEventMarker(pen, event, x, middle, hue, free, { movable, ve
  * Return the event, its time and its line.
  *
  * @param {SceneStorageEvent} event
- * @returns {string} "written by mul_ at v1 · 5.2 ms · train.py:41"
+ * @param {import("../../types.js").Scene} scene
+ * @returns {string} "written by mul_ at v1 · 5.2 ms of step 2 · train.py:41"
  */
-export function describeEvent(event) {
+export function describeEvent(event, scene) {
   const verb = {
     saved: "saved",
     recomputed: "saved again by recomputation",
@@ -87,7 +89,9 @@ export function describeEvent(event) {
   }[event.kind];
   const what = event.version === null ? verb : `${verb} at v${event.version}`;
   const place = placeOf(event);
-  return dotted([what, formatDuration(event.time_ns), place]);
+  const step = scene.steps[stepAt(scene, event.time_ns)];
+  const time = formatDuration(event.time_ns - (step?.start_ns ?? 0));
+  return dotted([what, step && scene.steps[1] ? `${time} of step ${step.number}` : time, place]);
 }
 
 /**

@@ -444,7 +444,7 @@ export class Lifelines {
     const { scene } = this.store;
     const lines = [`${namesOf(row.storages)} · ${storage.shape} ${storage.dtype}`];
     lines.push(kindOfStorage(scene, storage.storage_id));
-    if (nearest && nearest.distance < 14) lines.push(describeEvent(nearest.each));
+    if (nearest && nearest.distance < 14) lines.push(describeEvent(nearest.each, scene));
     else lines.push(...storage.slots.slice(0, 3));
     const y = event.offsetY - this.scroller.scrollTop + HEAD_HEIGHT;
     const { clientWidth, clientHeight } = this.element;

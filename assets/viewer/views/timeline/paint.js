@@ -103,7 +103,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
 export function paintTime({ pen: { ctx, palette }, height }, time, window) {
   const [from, to] = window.view;
   if (time === null || time < from || time > to) return;
-  fillBox(ctx, palette.text, window.x(time) - 0.7, 4, 1.4, height - 14);
+  fillBox(ctx, palette.text, window.x(time) - 0.7, TOP - 4, 1.4, height - TOP - 6);
 }
 
 /**

@@ -20,9 +20,11 @@ import { heldBytesAt, isStopped, releasedIn } from "../../scene/sum_and_describe
 import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
+  mostlyInStep,
   PHASE_MEANINGS,
   phaseTimes,
   shareText,
+  stoppedBackward,
   timeSentence,
 } from "../../scene/phase_times.js";
 
@@ -101,8 +103,12 @@ export class RangeProfilePanel {
       times.active,
       found.reduce((sum, row) => sum + row.time, 0),
     );
-    const [lead, line] = this.#lead(times, of("line"));
-    const text = unbroken(timeSentence(times, lead));
+    const stopped = stoppedBackward(sceneIndex, [start, end], this.store.step);
+    const [lead, line] = stopped ? [""] : this.#lead(times, of("line"));
+    const text = unbroken(
+      stopped +
+        timeSentence(times, lead, line && !range ? mostlyInStep(this.store.scene, line) : ""),
+    );
     const link = line && lineLink(this.store, line);
     this.sentence.replaceChildren(link ?? "", text.slice(link?.textContent?.length ?? 0));
     const second = this.grouping === "line" ? "code" : "phase";
@@ -235,18 +241,13 @@ export class RangeProfilePanel {
   }
 
   /**
-   * Return the fact to know first: where backward failed, or else the longest line.
+   * Return the longest line.
    *
    * @param {import("../../scene/phase_times.js").PhaseTimes} times
    * @param {ProfileRow[]} lines
    * @returns {[text: string, line?: ProfileRow]}
    */
   #lead({ active, phases }, lines) {
-    const backward = phases.find(({ name }) => name === "backward")?.total ?? 0;
-    const { scene, step } = this.store;
-    if (backward && isStopped(scene, step) && scene.nodes.some((n) => n.state === "failed")) {
-      return [`Backward stopped after ${formatDuration(backward)}`];
-    }
     const [line] = lines.filter(({ filename }) => filename);
     const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
     if (!line || 20 * line.time < active || line.time < compiling) return [""];
@@ -262,6 +263,7 @@ export class RangeProfilePanel {
   #row(row, duration, longest) {
     const code = this.store.sceneIndex.source.get(row.filename)?.get(row.lineno)?.trim();
     const modules = [...row.modules];
+    const isCompiled = this.store.compiledRegionOf(row.node) >= 0;
     const where = modules.length > 2 ? `${modules[0]} +${modules.length - 1}` : modules.join(", ");
     return h(
       "tr",
@@ -272,7 +274,12 @@ export class RangeProfilePanel {
         title: row.label,
       }),
       code
-        ? h("td", { class: "agv-ellipsis" }, h("code", { text: code, title: code }))
+        ? h(
+            "td",
+            { class: "agv-ellipsis" },
+            isCompiled && h("span", "agv-muted", "compiled region "),
+            h("code", { text: code, title: code }),
+          )
         : h("td", `agv-phase-${row.phase}`, row.phase),
       h("td", {
         class: "agv-muted agv-ellipsis",
