@@ -366,8 +366,15 @@ class _Answers:
         first = self._symptom(f"{name} got no gradient from any recorded backward", tensor_id)
         starts = analysis.log.of(BackwardStarted)
         if not starts:
+            error = analysis.error
+            if error is not None:
+                kind = error.type_name.rpartition(".")[2]
+                text = f"no backward ran: {kind} was raised before it: {error.message.strip()}"
+                end = _step(" ".join(text.split()), error.location, (error.seq,))
+                here = [fact for fact in self._facts if fact.culprit == error.location]
+                return self._chain(name, NO_GRADIENT, [first, end], here, "")
             end = _step("no backward was recorded", None, ())
-            missing = "call backward() inside the with block of record()"
+            missing = "call backward() while it is recorded: inside the with block of record()"
             return self._chain(name, NO_GRADIENT, [first, end], [], missing)
         off = [e for e in analysis.log.of(RequiresGradChanged) if e.tensor_id == tensor_id]
         if not self._graph.requires_grad.get(tensor_id):
