@@ -18,6 +18,7 @@ from autogradviz.event_log import (
     path_of_rank,
     save_new,
 )
+from autogradviz.events import FrameSeen
 from autogradviz.support.rank_and_trace_paths import is_rank_file, last_steps_path, trace_path
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.formatting import format_bytes, plural, short_location
@@ -77,7 +78,10 @@ class ProgramRecording(OpenEndedRecording):
             overwrite=arguments.overwrite,
             replace=not break_on,  # whose condition may come from that trace
             rank=self._rank,
+            script=Path(program.name).absolute() if Path(program.name).is_file() else None,
         )
+        if (kept := self._file.kept) is not None:
+            self._messages.append(f"{kept.name} is the trace of another script, and is kept")
         self._rank_report = (
             None if self._rank is None else RankReport(self._file.path.parent, self._rank)
         )
