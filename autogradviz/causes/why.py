@@ -371,7 +371,7 @@ class _Answers:
         kind = error.type_name.rpartition(".")[2]
         text = f"no backward ran: {kind} was raised before it: {error.message.strip()}"
         end = _step(" ".join(text.split()), error.location, (error.seq,))
-        fix = "# see why of the exception: trace.why('error')"
+        fix = 'trace.why("error"), or autogradviz why TRACE error'
         return self._chain(name, NO_GRADIENT, [first, end], [], fix)
 
     def _no_gradient(self, tensor_id: int, name: str) -> Explanation:

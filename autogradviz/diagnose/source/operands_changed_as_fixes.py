@@ -7,6 +7,7 @@ each read of a variable.
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -454,7 +455,8 @@ def without_numbers(location: SourceLocation | None) -> str | None:
         changed = remover.visit(statement)
         if ast.unparse(changed) != before and not _assigns_itself(changed):
             earlier = [f"{text}  # at line {line}" for line, text in sorted(remover.earlier)]
-            return "\n".join([*earlier, ast.unparse(changed)])
+            later = [] if location is None else _tensors_made_later(location, statement)
+            return "\n".join([*earlier, ast.unparse(changed), *later])
     return None
 
 
@@ -497,6 +499,35 @@ class _NumberRemover(ast.NodeTransformer):
             if is_list:
                 return ast.Call(stack, [value], [])
         return value
+
+
+def _tensors_made_later(place: SourceLocation, statement: ast.stmt) -> list[str]:
+    """Return the later statements that make a tensor of a variable, changed, each with its line.
+
+    It is the variable which a statement assigns, or to which it appends.
+    """
+    value = getattr(statement, "value", None)
+    names = {ast.unparse(each) for each in getattr(statement, "targets", ())}
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and not names:
+        names = {ast.unparse(value.func.value)}
+    found: dict[int, str] = {}
+    for node in nodes_around(place):
+        if not isinstance(node, (ast.Assign, ast.Return, ast.AugAssign)):
+            continue
+        if node.lineno <= place.lineno or node.value is None:
+            continue
+        text = ast.unparse(node)
+        made = [
+            call
+            for call in _named_calls(ast.parse(f"def _():\n {text}").body[0], tuple(_MAKES_LEAVES))
+            if call.args and ast.unparse(call.args[0]) in names
+        ]
+        if made:
+            after = replace(place, lineno=node.lineno)
+            copy = ast.parse(f"def _():\n {text}").body[0]
+            changed = _NumberRemover(after).visit(copy)
+            found[node.lineno] = ast.unparse(changed.body[0])
+    return [f"{found[line]}  # at line {line}" for line in sorted(found)]
 
 
 def _statements_with_numbers(place: SourceLocation, name: str) -> tuple[bool, set[tuple[int, str]]]:
