@@ -78,7 +78,7 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
 
 
 NOT_CHECKED: Final = "its formula is not checked here"
-"""The end of what is said of a backward that only ``check`` and ``verify`` can judge."""
+"""The end of the effect of a backward that only ``check`` and ``verify`` can judge."""
 
 
 def _functions(graph: CausalGraph) -> Iterator[Fact]:

@@ -303,7 +303,7 @@ class ProgramRecording(OpenEndedRecording):
         return f"{ran}{where}, {count}{part}: {slugs}"
 
     def _how_to_check(self, lines: list[SourceLocation]) -> str:
-        """Return which backwards are not checked, and the command that checks them."""
+        """Return a sentence about backwards without a check, with the command for it."""
         script = self._name if self._name.endswith(".py") else "SCRIPT.py"
         return (
             f"the hand-written backward at {join_names([short_location(e) for e in lines])} is "

@@ -607,8 +607,8 @@ def test_a_trace_of_another_script_of_the_same_name_is_kept(tmp_path):
     assert sorted(each.name for each in tmp_path.glob("*.agv")) == ["train-2.agv", "train.agv"]
     shown = run_forked("-m", "autogradviz", "show", "train.agv", cwd=tmp_path).stdout
     assert "of the recorder in the whole run" in " ".join(shown.split())
-    asked = run_forked("-m", "autogradviz", "diagnose", "train", cwd=tmp_path).stderr
-    assert "did you mean train.agv?" in asked
+    error = run_forked("-m", "autogradviz", "diagnose", "train", cwd=tmp_path).stderr
+    assert "did you mean train.agv?" in error
 
 
 WITHOUT_A_FACTOR = """
@@ -689,6 +689,6 @@ def test_why_of_a_refused_shape_lists_the_constructor_and_its_caller():
     assert "self.last = torch.nn.Linear(size, 2)" in texts
     assert "net = Narrow(size=4)" in texts
     [name] = [each for each in trace.analysis.module_by_name if each.endswith("last")]
-    told = str(trace.why(f"{name}.weight"))
-    assert "no backward ran: RuntimeError was raised before it" in told
-    assert "with block" not in told
+    text = str(trace.why(f"{name}.weight"))
+    assert "no backward ran: RuntimeError was raised before it" in text
+    assert "with block" not in text

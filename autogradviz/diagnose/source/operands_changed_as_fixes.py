@@ -488,7 +488,7 @@ class _NumberRemover(ast.NodeTransformer):
         return node if isinstance(value, ast.Constant) else self._of_tensors(node, value)
 
     def _of_tensors(self, node: ast.Call, value: ast.expr) -> ast.AST:
-        """Return what a call that makes a tensor of a value is replaced by."""
+        """Return the expression to use in place of a call that makes a tensor of a value."""
         stack = ast.Attribute(ast.Name("torch"), "stack")
         if isinstance(value, (ast.List, ast.Tuple, ast.ListComp)):
             has_constants = any(isinstance(e, ast.Constant) for e in getattr(value, "elts", ()))
