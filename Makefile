@@ -151,7 +151,7 @@ docs-examples: $(VENV)/.documenting ## run the examples of the guides and store 
 pictures: $(VENV)/.developing $(VENV)/.documenting programs ## draw the pictures of the documentation, or with FINDING=name of one finding
 	$(if $(FINDING),,$(BIN)/python assets/draw_readme_pictures.py)
 	$(BIN)/python assets/draw_guide_and_finding_pictures.py $(FINDING)
-	$(BIN)/python docs/generate_findings.py
+	$(BIN)/python docs/generate_findings.py $(FINDING)
 
 bench: native programs $(VENV)/.developing ## measure the cost of recording, ours and others', into assets/ and README.md
 	-$(PIP) --editable ".[bench]"

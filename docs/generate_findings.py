@@ -6,6 +6,7 @@ python docs/generate_findings.py
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -165,8 +166,16 @@ def documents() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write all files and delete pages of findings that no longer exist."""
+    """Write all files and delete pages of findings that no longer exist.
+
+    With names of findings as arguments, only their pages and the list of all are written.
+    """
     found = documents()
+    if sys.argv[1:]:
+        wanted = {DOCS / "findings" / f"{slug}.md" for slug in sys.argv[1:]}
+        for path in (DOCS / "findings.md", *sorted(wanted)):
+            path.write_text(found[path], encoding="utf-8")
+        return
     (DOCS / "findings").mkdir(exist_ok=True)
     for path in (DOCS / "findings").glob("*.md"):
         if path not in found:

@@ -616,14 +616,14 @@ class CausalGraph:
             and stacks[at] == stacks[at + 1]
         }
 
-    def parameters_behind(self, index: int, positions: Iterable[int] | None = None) -> set[int]:
-        """Return the trained parameters that the inputs of an op were computed from.
+    def parameters_behind(self, *ops: int, positions: Iterable[int] | None = None) -> set[int]:
+        """Return the trained parameters that the inputs of some ops were computed from.
 
         The slice ends at parameters and buffers: how they got their values is another question.
         """
         found: set[int] = set()
         seen: set[int] = set()
-        waiting = [(index, positions)]
+        waiting = [(index, positions) for index in ops]
         parameters, registered = self.parameter_memory, self.registered_memory
         while waiting:
             at, chosen = waiting.pop()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
+from autogradviz.causes.hooks_and_custom_backwards import NOT_CHECKED
 from autogradviz.causes.order_of_facts import (
     LEAST_FINDING,
     LEAST_SHARE_OF_FIRST,
@@ -20,11 +21,12 @@ from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.places_of_facts import with_cell_names
 from autogradviz.diagnose.rule import all_rules
 from autogradviz.diagnose.source.names_of_program_in_fixes import NamesOfProgram
+from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from autogradviz.analysis import Analysis
+    from autogradviz.analysis import Analysis, SourceLocation
     from autogradviz.diagnose.fact import Fact
     from autogradviz.diagnose.finding import Mechanism
 
@@ -94,6 +96,17 @@ def count_lines_to_look_at(facts: Sequence[Fact]) -> int:
             if fact.mechanism in _LOSING and fact.weight >= LEAST_FINDING and fact.culprit
         }
     )
+
+
+def unchecked_backwards(facts: Sequence[Fact]) -> list[SourceLocation]:
+    """Return the lines of the backwards of the user that are written by hand and not checked."""
+    return [
+        fact.culprit
+        for fact in facts
+        if NOT_CHECKED in fact.effect
+        and fact.culprit is not None
+        and not is_installed(fact.culprit.filename)
+    ]
 
 
 def _caught(analysis: Analysis, known: Sequence[Fact]) -> Iterator[Fact]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.diagnose.evidence.operand_origins import (
     failed_op,
+    lines_of_constructor,
     operand_origins,
     raised_by_pytorch,
     suspected,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.evidence import Evidence
+    from autogradviz.diagnose.evidence.operand_origins import Origin
 
 
 _LOOK_BACK: Final = 2000  # ops before the exception
@@ -73,6 +76,8 @@ def find_refusal(
         events=seqs,
         fix=_FIX if of_torch else "",
     )
+    if failed is not None:
+        yield from _constructors(graph, failed, origins, error.location, seqs)
     for rank, origin in enumerate(suspects):
         place, why, position = origin.location, origin.what, origin.position
         if place == error.location:
@@ -94,6 +99,36 @@ def find_refusal(
             confidence="hint",
             events=seqs,
         )
+
+
+def _constructors(
+    graph: CausalGraph,
+    failed: int,
+    origins: list[Origin],
+    place: SourceLocation | None,
+    seqs: tuple[int, ...],
+) -> Iterator[Fact]:
+    """Yield a fact for each line that made the module of a refused parameter, or called that."""
+    tensors = [graph.analysis.tensors[each] for each in graph.inputs[failed]]
+    weights = [each for each in origins if each.name]
+    for origin in weights[-1:] if len({each.dtype for each in tensors}) == 1 else ():
+        tensor = describe_tensor(tensors[origin.position])
+        lines = lines_of_constructor(graph, graph.inputs[failed][origin.position])
+        inside = sum(1 for _ in takewhile(_is_constructor, lines))
+        for rank, line in enumerate(lines[: inside + 1]):
+            if line == place:
+                continue
+            what = "calls the constructor that gives" if rank else "gives"
+            yield Fact(
+                mechanism="refuse",
+                culprit=line,
+                effect=f"{what} {origin.name} ({tensor}), operand {origin.position + 1} of "
+                f"{graph.op_names[failed]}, its shape; the op raised at {short_location(place)}",
+                weight=weight("maker of another operand" if rank else "maker of the operand"),
+                explanation=["The parameter is made here:", line, "It raised here:", place],
+                confidence="hint",
+                events=seqs,
+            )
 
 
 def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterator[Fact]:

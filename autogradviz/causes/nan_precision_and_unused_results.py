@@ -560,7 +560,7 @@ def _precision_fact(
     step: str,
     dtype: str,
 ) -> Fact:
-    behind = graph.parameters_behind(ops[0])
+    behind = graph.parameters_behind(*ops)
     share = graph.share(behind)
     return Fact(
         mechanism="value",

@@ -628,7 +628,7 @@ def _fact(
     ops: list[int],
     make: Callable[[CausalGraph, list[int]], _Words],
 ) -> Fact:
-    behind = graph.parameters_behind(ops[0])
+    behind = graph.parameters_behind(*ops)
     share = graph.share(behind)
     words = make(graph, ops)
     return Fact(

@@ -143,7 +143,8 @@ def _parts(value: ast.expr, values: _Values) -> Iterator[tuple[int, str, bool]]:
 def _stored(node: ast.AST) -> list[ast.expr]:
     """Return the expressions whose values a statement or call stores."""
     if isinstance(node, ast.Call):
-        return list(node.args) if is_storing_call(node) else []
+        given = [*node.args, *(word.value for word in node.keywords)]
+        return given if is_storing_call(node) else []
     if isinstance(node, ast.Assign) and sets_part_of_object(node):
         return [node.value]
     return []

@@ -58,7 +58,7 @@ def find_kept(graph: CausalGraph, *, numbers: bool = False) -> Iterator[Fact]:
             groups[place][rounds] += found
     detached = _detached(graph)
     for place, of_rounds in groups.items():
-        fact, is_log = _fact(graph, place, of_rounds, detached)
+        fact, is_log = _fact(graph, place, of_rounds, detached, alive)
         if numbers or not is_log:
             yield fact
     yield from _kept_since_before(graph, alive)
@@ -167,7 +167,11 @@ def _detached(graph: CausalGraph) -> set[int]:
 
 
 def _fact(
-    graph: CausalGraph, place: SourceLocation, steps: dict[int, list[int]], detached: set[int]
+    graph: CausalGraph,
+    place: SourceLocation,
+    steps: dict[int, list[int]],
+    detached: set[int],
+    alive: dict[int, int],
 ) -> tuple[Fact, bool]:
     """Return the fact of a line, and whether it only keeps single numbers.
 
@@ -176,10 +180,13 @@ def _fact(
         place: the line.
         steps: the ops whose results are alive, by how many rounds followed.
         detached: memory of which a tensor without a graph was made.
+        alive: a tensor of each memory that was alive after the steps.
     """
     ops = [index for found in steps.values() for index in found]
     tensors = {graph.memory(t): t for index in ops for t in graph.outputs[index]}
     nbytes = sum(graph.analysis.tensors[t].storage_nbytes for t in tensors.values())
+    behind = (_graph_memory(graph, ops) & alive.keys()) - tensors.keys()
+    held = sum(graph.analysis.tensors[alive[key]].storage_nbytes for key in behind)
     frames = graph.analysis.user_stack(graph.stacks[ops[0]])
     stored, names = stored_at(frames) or (None, frozenset[str]())
     if stored is not None:
@@ -194,7 +201,8 @@ def _fact(
         culprit=stored or place,
         effect=f"{plural(len(tensors), 'tensor')} ({format_bytes(nbytes)}) of "
         f"{plural(len(steps), 'earlier step')} {'is' if len(tensors) == 1 else 'are'} alive at the "
-        f"end of the last step{'; they were computed with a graph' if with_graph else ''}",
+        f"end of the last step{'; they were computed with a graph' if with_graph else ''}"
+        f"{f', which holds {format_bytes(held)} more' if with_graph and held else ''}",
         weight=weight("kept with its graph" if with_graph else "kept"),
         explanation=[
             "Tensors that were made here are alive after the steps that made them:",

@@ -207,8 +207,8 @@ def _classes(graph: CausalGraph, ranges: Ranges, index: int) -> int | None:
 
 
 def _fact(graph: CausalGraph, place: SourceLocation, found: list[tuple[int, _Words]]) -> Fact:
-    index, words = found[0]
-    behind = graph.parameters_behind(index)
+    _, words = found[0]
+    behind = graph.parameters_behind(*(each for each, _ in found))
     share = graph.share(behind)
     return Fact(
         slug=words.slug,

@@ -361,14 +361,25 @@ class _Answers:
                 waiting -= keys
         return found
 
+    def _without_backward(self, first: ExplanationStep, name: str) -> Explanation:
+        """Explain a gradient that is missing because no backward ran, or none was recorded."""
+        error = self._analysis.error
+        if error is None:
+            end = _step("no backward was recorded", None, ())
+            missing = "call backward() while it is recorded: inside the with block of record()"
+            return self._chain(name, NO_GRADIENT, [first, end], [], missing)
+        kind = error.type_name.rpartition(".")[2]
+        text = f"no backward ran: {kind} was raised before it: {error.message.strip()}"
+        end = _step(" ".join(text.split()), error.location, (error.seq,))
+        fix = 'trace.why("error"), or autogradviz why TRACE error'
+        return self._chain(name, NO_GRADIENT, [first, end], [], fix)
+
     def _no_gradient(self, tensor_id: int, name: str) -> Explanation:
         analysis = self._analysis
         first = self._symptom(f"{name} got no gradient from any recorded backward", tensor_id)
         starts = analysis.log.of(BackwardStarted)
         if not starts:
-            end = _step("no backward was recorded", None, ())
-            missing = "call backward() inside the with block of record()"
-            return self._chain(name, NO_GRADIENT, [first, end], [], missing)
+            return self._without_backward(first, name)
         off = [e for e in analysis.log.of(RequiresGradChanged) if e.tensor_id == tensor_id]
         if not self._graph.requires_grad.get(tensor_id):
             replaced = self._set_with_graph(tensor_id)

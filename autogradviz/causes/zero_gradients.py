@@ -160,7 +160,7 @@ class _Zeros:
             if not direct or made is None or node not in graph.gradient_slice:
                 continue
             factors = [
-                graph.parameters_behind(index, (position,))
+                graph.parameters_behind(index, positions=(position,))
                 for index, position, _ in read
                 if not self._is_gradient(index, position)
             ]
@@ -247,7 +247,7 @@ class _Zeros:
         key = graph.inputs_memory[index][position]
         if key in graph.parameter_memory:
             return graph.parameter_memory[key] in self.leaves
-        return graph.parameters_behind(index, (position,)) <= self.leaves
+        return graph.parameters_behind(index, positions=(position,)) <= self.leaves
 
     def origin(self, index: int, position: int) -> SourceLocation | None:
         """Return the line that made a factor zero, or that uses one from before the recording."""

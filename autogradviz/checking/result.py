@@ -327,8 +327,10 @@ def _reason(item: CheckItem) -> str:
 
 def _with_finding(proof: Proof) -> str:
     place = f"{proof.finding.culprit}: " if proof.finding.culprit is not None else ""
-    answer = f"the experiment: {proof.reason}" if proof.answer == "cannot tell" else str(proof)
-    return f"{place}{proof.finding.title} ({proof.finding.confidence}). {answer}"
+    answer = f" the experiment: {proof.reason}" if proof.answer == "cannot tell" else f" {proof}"
+    if proof.answer == "cannot tell" and ", the step raises " in proof.reason:
+        answer = ""  # which tells about the experiment alone
+    return f"{place}{proof.finding.title} ({proof.finding.confidence}).{answer}"
 
 
 def _merged(items: list[CheckItem]) -> tuple[CheckItem, ...]:

@@ -16,10 +16,18 @@ def files_in_place_of(error: OSError) -> str:
     return describe_similar_files(Path(error.filename))
 
 
-def describe_similar_files(path: Path) -> str:
-    """Return the files that may be meant by one that is missing, or that its folder is missing."""
+def describe_similar_files(path: Path, suffix: str = ".agv") -> str:
+    """Return the files that may be meant by one that is missing, or that its folder is missing.
+
+    Args:
+        path: of the missing one.
+        suffix: of the files that the command reads: that of a name without one.
+    """
     if not path.parent.is_dir():
         return f"; there is no folder {path.parent}"
+    whole = path.with_name(f"{path.name}{suffix}")
+    if whole.is_file():
+        return f"; did you mean {whole.name}?"
     if path.suffix not in {".agv", ".py"}:
         return ""
     names = sorted(each.name for each in path.parent.glob(f"*{path.suffix}"))

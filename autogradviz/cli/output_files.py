@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,11 @@ from autogradviz.event_log import (
     check_folder,
     check_not_exists,
     is_complete_trace,
+    load,
     path_of_rank,
     save_new,
 )
+from autogradviz.events import FrameSeen
 from autogradviz.support.rank_and_trace_paths import is_rank_file, last_steps_path, trace_path
 
 if TYPE_CHECKING:
@@ -68,7 +71,7 @@ class TraceFile:
 
     def __init__(
         self, path: str | None, stem: str, *, overwrite: bool, replace: bool = True,
-        rank: Rank | None = None,
+        rank: Rank | None = None, script: Path | None = None,
     ) -> None:  # fmt: skip
         """Choose the file.
 
@@ -80,7 +83,10 @@ class TraceFile:
             replace: delete an earlier trace that has the name made from ``stem``, when the
                 recording begins; otherwise choose a name that no file has.
             rank: of this process, if there are several: each writes a file in one folder.
+            script: the file that is run; a trace of another one is no earlier trace of it.
         """
+        self._script = script
+        self._of_others: dict[Path, bool] = {}
         self._folder = Path.cwd()
         self._is_named_by_user = path is not None
         self._overwrite = overwrite
@@ -101,7 +107,28 @@ class TraceFile:
         return path
 
     def _is_replaced(self, path: Path) -> bool:
-        return self._replaces_own and not path.is_symlink() and is_complete_trace(path)
+        return (
+            self._replaces_own
+            and not path.is_symlink()
+            and is_complete_trace(path)
+            and not self._is_of_another_script(path)
+        )
+
+    def _is_of_another_script(self, path: Path) -> bool:
+        """Return whether a trace has lines of the user, and none of the script that is run."""
+        if self._script is None:
+            return False
+        if path not in self._of_others:
+            log = load(path)
+            files = {name for (name,) in log.fields(FrameSeen, "filename")}
+            known = {os.path.realpath(name) for name in files if Path(name).is_absolute()}
+            self._of_others[path] = bool(known) and os.path.realpath(self._script) not in known
+        return self._of_others[path]
+
+    @property
+    def kept(self) -> Path | None:
+        """The trace of another script that has the name which this one would have."""
+        return self._first if self._of_others.get(self._first) else None
 
     def check(self) -> None:
         """Check that the file can be written.

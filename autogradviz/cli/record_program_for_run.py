@@ -5,16 +5,21 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.causes.choose_findings_among_facts import count_lines_to_look_at
+from autogradviz.analysis.formatting import format_bytes, plural, short_location
+from autogradviz.causes.choose_findings_among_facts import (
+    count_lines_to_look_at,
+    unchecked_backwards,
+)
 from autogradviz.cli.call_after_import import ImportHook
 from autogradviz.cli.output_files import TraceFile
 from autogradviz.cli.progress import Progress, count_calls
 from autogradviz.cli.run_as_main import has_started
 from autogradviz.cli.script_function_argument import describe_missing_package, module_of_script
 from autogradviz.cli.traceback_of_program import outermost_frame
+from autogradviz.diagnose.finding_text import join_names
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
 from autogradviz.event_log import TrainingSteps, matches_module
@@ -30,6 +35,7 @@ from autogradviz.trace import load
 if TYPE_CHECKING:
     import argparse
 
+    from autogradviz.analysis import SourceLocation
     from autogradviz.breakpoints.stop_condition import StopCondition
     from autogradviz.cli.run_as_main import Program
     from autogradviz.diagnose import Finding
@@ -72,7 +78,10 @@ class ProgramRecording(OpenEndedRecording):
             overwrite=arguments.overwrite,
             replace=not break_on,  # whose condition may come from that trace
             rank=self._rank,
+            script=Path(program.name).absolute() if Path(program.name).is_file() else None,
         )
+        if (kept := self._file.kept) is not None:
+            self._messages.append(f"{kept.name} is the trace of another script, and is kept")
         self._rank_report = (
             None if self._rank is None else RankReport(self._file.path.parent, self._rank)
         )
@@ -284,12 +293,22 @@ class ProgramRecording(OpenEndedRecording):
             more = (
                 f"; autogradviz audit {self._file} lists {plural(lines, 'line')}" if lines else ""
             )
+            unchecked = unchecked_backwards(facts)
+            more += f"; {self._how_to_check(unchecked)}" if unchecked else ""
             return f"{ran}{where}, nothing found{part}{more}"
         hints = sum(finding.confidence == "hint" for finding in findings)
         counts = {"finding": len(findings) - hints, "hint": hints}
         count = " and ".join(plural(number, word) for word, number in counts.items() if number)
         slugs = ", ".join(dict.fromkeys(finding.slug for finding in findings))
         return f"{ran}{where}, {count}{part}: {slugs}"
+
+    def _how_to_check(self, lines: list[SourceLocation]) -> str:
+        """Return a sentence about backwards without a check, with the command for it."""
+        script = self._name if self._name.endswith(".py") else "SCRIPT.py"
+        return (
+            f"the hand-written backward at {join_names([short_location(e) for e in lines])} is "
+            f"not checked: autogradviz check {script}:FUNCTION, of a function that runs a step"
+        )
 
     def _exchange(
         self, rank: Rank, ranks: RankReport, found: list[Finding], label: str, *, writes: bool

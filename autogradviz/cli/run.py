@@ -201,6 +201,7 @@ COMMAND: Final = Command(
         "allow_abbrev": False,  # or they would be split wrongly
         "description": "Run a program as Python would, and record it. Options come before the "
         "script. The trace is written to NAME.agv, where NAME is that of the script; an earlier "
-        "trace there is replaced, any other file is kept.",
+        "trace of this script there is replaced. If the file is another one, or with --break, it "
+        "is kept, and the trace is NAME-2.agv.",
     },
 )

@@ -122,7 +122,7 @@ def _find_script(program: Program, main: ModuleType) -> CodeType:
         main.__dict__.update(__loader__=importlib.machinery.BuiltinImporter)
         return _compile(sys.stdin.read(), "<stdin>")
     if not path.exists():
-        message = f"{program.name}: No such file or directory{describe_similar_files(path)}"
+        message = f"{program.name}: No such file or directory{describe_similar_files(path, '.py')}"
         raise ProgramNotFoundError(message)
     if path.is_dir() or _is_archive(path):
         spec = importlib.machinery.PathFinder.find_spec("__main__", [str(Path.cwd() / path)])

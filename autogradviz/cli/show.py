@@ -191,7 +191,9 @@ def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
         if duration
     ]
     if rows and times.recorder_ns:
-        rows.append(f"without {format_duration(times.recorder_ns)} of the recorder")
+        ended = analysis.steps.ended
+        whole = " in the whole run" if ended and ended[0].number else ""
+        rows.append(f"without {format_duration(times.recorder_ns)} of the recorder{whole}")
     if rows:
         yield "time", ", ".join(rows)
     if analysis.regions:

@@ -93,6 +93,7 @@ Mechanism: TypeAlias = Literal[
 - ``cost``: a step takes time or memory that it does not need.
 - ``other``: a rule of another package, which names no mechanism.
 """
+MECHANISMS: Final[tuple[Mechanism, ...]] = get_args(Mechanism)
 
 _ALLOW: Final = re.compile(r"#.*?\bautogradviz:\s*allow\(([^)]*)\)\s*:\s*(\S.*)")
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 
 from autogradviz.analysis.types import Node, Recomputation, Region, SavedTensor, SourceLocation
 from autogradviz.diagnose.fact import Fact
-from autogradviz.diagnose.finding import Confidence, Finding, Mechanism
+from autogradviz.diagnose.finding import MECHANISMS, Confidence, Finding, Mechanism
 from autogradviz.diagnose.finding_text import paragraphs, quote_source
 from autogradviz.diagnose.rule_order import Group, in_order, inserted
 from autogradviz.entry_points import failures_reported, plugins
@@ -325,7 +325,15 @@ def rule(
 
     The function takes an ``Evidence`` and yields a ``Draft`` for each problem. The arguments are
     the attributes of ``Rule``.
+
+    Raises:
+        ValueError: there is no such mechanism.
     """
+    named = [mechanism] if isinstance(mechanism, str) else list(mechanism.values())
+    unknown = [each for each in named if each not in MECHANISMS]
+    if unknown:
+        message = f"no mechanism {unknown[0]!r}; the mechanisms are {', '.join(MECHANISMS)}"
+        raise ValueError(message)
 
     def decorate(find: Callable[[Evidence], Iterator[Draft]]) -> Rule:
         return Rule(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+import io
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -179,6 +180,8 @@ class Program:
                     _prepare(self.given, "", prepare)
                 for context in (self._observed(run, prepare), *contexts):
                     stack.enter_context(context)
+                if self.forwards > 1:  # the program prints the same again
+                    stack.enter_context(redirect_stdout(io.StringIO()))
                 for _ in range(times):
                     result = self._step(*(self.batch if batch is None else batch))
                 self._finish(run, result, backward=backward)

@@ -83,5 +83,7 @@ def test_statement_that_puts_modules_in_a_container_is_named(
     [finding] = trace.diagnose()
     assert finding.slug == "parameter-not-updated"
     assert finding.culprit.text == statement
-    assert finding.fix.startswith(f"self.{name} = torch.nn.{container}(self.{name})")
+    _, is_assigned, value = finding.culprit.text.partition(f"self.{name} = ")
+    kept = value if is_assigned else f"self.{name}"
+    assert finding.fix.startswith(f"self.{name} = torch.nn.{container}({kept})")
     assert statement in {entry.statement for entry in trace.audit()}

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from interpreters import run_forked
 
 import autogradviz
 
@@ -579,3 +580,115 @@ def test_values_of_a_loss_are_not_called_the_loss():
     after = " ".join(finding.explanation.split()).partition("The values are made here:")[2]
     assert "softmax(1)" in after.partition("By the op")[0]
     assert "The loss:" not in finding.explanation
+
+
+TRAIN = """
+import torch
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(5):
+    net(torch.ones(2, 3)).square().sum().backward()
+    opt.step()
+    opt.zero_grad()
+"""
+
+
+@pytest.mark.one_in(2, reason="runs scripts", in_ci=1)
+def test_a_trace_of_another_script_of_the_same_name_is_kept(tmp_path):
+    (tmp_path / "other").mkdir()
+    for folder in (tmp_path, tmp_path / "other"):
+        (folder / "train.py").write_text(TRAIN)
+    run_forked("-m", "autogradviz", "run", "train.py", cwd=tmp_path)
+    first = (tmp_path / "train.agv").read_bytes()
+    done = run_forked("-m", "autogradviz", "run", "other/train.py", cwd=tmp_path)
+    assert "train.agv is the trace of another script, and is kept" in done.stderr
+    assert (tmp_path / "train.agv").read_bytes() == first
+    run_forked("-m", "autogradviz", "run", "train.py", cwd=tmp_path)
+    assert sorted(each.name for each in tmp_path.glob("*.agv")) == ["train-2.agv", "train.agv"]
+    shown = run_forked("-m", "autogradviz", "show", "train.agv", cwd=tmp_path).stdout
+    assert "of the recorder in the whole run" in " ".join(shown.split())
+    error = run_forked("-m", "autogradviz", "diagnose", "train", cwd=tmp_path).stderr
+    assert "did you mean train.agv?" in error
+
+
+WITHOUT_A_FACTOR = """
+import torch
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 1
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    Double.apply(net(torch.ones(2, 3))).square().sum().backward()
+    opt.step()
+    opt.zero_grad()
+"""
+
+
+@pytest.mark.one_in(2, reason="runs a script", in_ci=1)
+def test_the_last_line_of_run_names_a_backward_that_is_not_checked(tmp_path):
+    (tmp_path / "doubled.py").write_text(WITHOUT_A_FACTOR)
+    done = run_forked("-m", "autogradviz", "run", "doubled.py", cwd=tmp_path).stderr
+    assert "the hand-written backward at doubled.py:9 is not checked" in done
+    assert "autogradviz check doubled.py:FUNCTION" in done
+
+
+def test_a_weight_that_an_optimizer_wrote_is_named_in_the_title():
+    net, x = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)), torch.ones(1, 2)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(RuntimeError), autogradviz.record(net) as trace:
+        loss = net(x).sum()
+        loss.backward(retain_graph=True)
+        opt.step()
+        loss.backward()
+    assert (
+        trace.diagnose()[0].title == "1.weight was written by opt.step() before backward needed it"
+    )
+
+
+def test_all_parameters_behind_a_line_that_runs_for_several_values_are_counted():
+    layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+    x = torch.randn(2, 3, 8)
+    with autogradviz.record(layers) as trace:
+        parts = [layer(x).view(2, 2, 3, 4) for layer in layers]
+        sum((part.square() * torch.rand(4)).sum() for part in parts).backward()
+    fact = next(each for each in trace.audit() if "has the sizes in another order" in each.effect)
+    assert "6 parameters (100 % of the elements) are behind it" in fact.effect
+
+
+def test_a_step_that_prints_is_printed_once_by_check(capsys):
+    net = torch.nn.Linear(3, 1)
+
+    def step():
+        sys.stdout.write("printed\n")
+        return net(torch.ones(2, 3)).square().sum()
+
+    assert autogradviz.check(step, net, prove=False).ok
+    assert capsys.readouterr().out == "printed\n"
+
+
+class Narrow(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.last = torch.nn.Linear(size, 2)
+
+    def forward(self, x):
+        return self.last(x.flatten(1))
+
+
+def test_why_of_a_refused_shape_lists_the_constructor_and_its_caller():
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        net = Narrow(size=4)
+        net(torch.rand(2, 3)).sum().backward()
+    texts = [step.statement for step in trace.why("error").steps]
+    texts += [each.statement for each in trace.why("error").alternatives]
+    assert "self.last = torch.nn.Linear(size, 2)" in texts
+    assert "net = Narrow(size=4)" in texts
+    [name] = [each for each in trace.analysis.module_by_name if each.endswith("last")]
+    text = str(trace.why(f"{name}.weight"))
+    assert "no backward ran: RuntimeError was raised before it" in text
+    assert "with block" not in text

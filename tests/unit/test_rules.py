@@ -225,3 +225,8 @@ def test_page_prints_its_sections():
     assert str(page) == (
         "T  [a-b]\n\nm\n\nHow it happens\nh\n\nHow to fix it\nf\n\nAn example\n    x = 1"
     )
+
+
+def test_a_rule_with_an_unknown_mechanism_is_refused_at_once():
+    with pytest.raises(ValueError, match=r"no mechanism 'gradient'; the mechanisms are cut, write"):
+        rule("x", mechanism="gradient", when=NoError())

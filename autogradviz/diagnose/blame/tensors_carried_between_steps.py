@@ -100,6 +100,16 @@ class CarriedGraph(NamedTuple):
             found += ["Its method that should detach it is called, and ran no operator:", self.idle]
         return found
 
+    def fix_after(self, backward: SourceLocation | None) -> str:
+        """Return the fix with the line of the backward after which its statement belongs."""
+        place = self.culprit
+        if backward is None or place is None or backward.filename != place.filename:
+            return self.fix
+        names = {each.function.replace("<module>", "") for each in (backward, place)}
+        if len(names) > 1:
+            return self.fix
+        return self.fix.replace(_AFTER, _AFTER.replace("backward()", f"line {backward.lineno}"))
+
     @property
     def fix(self) -> str:
         """A statement that detaches what was carried."""

@@ -101,6 +101,13 @@ def suspected(origins: list[Origin]) -> list[Origin]:
     return sorted(found, key=lambda origin: (not origin.odd, -origin.op))
 
 
+def lines_of_constructor(graph: CausalGraph, tensor_id: int) -> tuple[SourceLocation, ...]:
+    """Return the user's lines that made a parameter, the innermost first; none if unknown."""
+    storage_id = graph.analysis.tensors[tensor_id].storage_id
+    made = None if storage_id is None else graph.analysis.creators.get(storage_id)
+    return () if made is None else tuple(graph.analysis.user_stack(made.stack_id))
+
+
 def failed_op(graph: CausalGraph) -> int | None:
     """Return the last op that raised where the exception was raised, None if none did.
 

@@ -99,7 +99,7 @@ def graph_freed(evidence: Evidence) -> Iterator[Draft]:
             *(carried.lines() if carried is not None else ()),
             *(shared.lines() if shared is not None else ()),
         ],
-        fix=carried.fix
+        fix=carried.fix_after(first)
         if carried is not None
         else shared.fix
         if shared is not None

@@ -15,6 +15,7 @@ from autogradviz.diagnose.blame.exception_from_grad_none import (
 from autogradviz.diagnose.evidence.operand_origins import (
     Origin,
     failed_op,
+    lines_of_constructor,
     operand_origins,
     raised_by_pytorch,
     suspected,
@@ -24,12 +25,14 @@ from autogradviz.diagnose.finding_text import (
     describe_op,
     describe_tensor,
     join_names,
+    short_location,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, rule
 from autogradviz.diagnose.source.calls_of_scalers import scaler_call_moved
 from autogradviz.diagnose.source.names_of_program_in_fixes import module_in_code
 from autogradviz.diagnose.source.operands_changed_as_fixes import (
     in_floating_point,
+    with_argument_changed,
     with_indices_of_integers,
     with_operand_changed,
     with_value_changed,
@@ -285,14 +288,20 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
     if underived is not None and underived != error.location:
         suspects = [underived]
         lines += ["The operator without that derivative is called here:", underived]
+    changed = _changed_statement(message, error.location)
+    if failed is not None and not changed:
+        changed = _with_integers(graph, failed, error.location)
+    if failed is not None and not changed:
+        made, changed = _fitting(graph, failed, origins)
+        if made is not None:
+            suspects = [made, *suspects]
+            lines += ["Its module is created here:", made]
     yield Draft(
         title=f"{kind}: {message}"[:200].rstrip(". "),
         culprit=next(iter(suspects), error.location),
         victim=error.location,
         explanation=[*lines, 'trace.why("error") lists the lines that may be changed.'],
-        fix=_changed_statement(message, error.location)
-        or (_with_integers(graph, failed, error.location) if failed is not None else "")
-        or (_fitting(graph, failed, origins) if failed is not None else "")
+        fix=changed
         or (
             "# give the operands the shapes, dtypes, values and graphs that the operator takes"
             if origins
@@ -346,20 +355,26 @@ def _changed_statement(message: str, place: SourceLocation | None) -> str:
     return scaler_call_moved(message, place)
 
 
-def _fitting(graph: CausalGraph, failed: int, origins: list[Origin]) -> str:
+def _fitting(
+    graph: CausalGraph, failed: int, origins: list[Origin]
+) -> tuple[SourceLocation | None, str]:
     """Return a statement that gives a parameter and what it is combined with one dtype and shape.
 
     "" if no operand is a parameter, or if the other one has no line.
+
+    Returns:
+        The line of a module that is to be created with other sizes, if it is known, and the
+        statement.
     """
     tensors = [graph.analysis.tensors[each] for each in graph.inputs[failed]]
     named = [origin for origin in origins if origin.name]
     others = [origin for origin in origins if not origin.name]
     if not named or len(others) != 1:
-        return ""
+        return None, ""
     [other], weight = others, named[-1]
     given, wanted = tensors[other.position], tensors[weight.position]
     if given.dtype != wanted.dtype and "dtype" in other.what:
-        return (
+        return None, (
             without_call(other.location, "double", "half", "bfloat16", "long", "int")
             or with_value_changed(other.location, f"{{}}.to(torch.{wanted.dtype})")
             or ""
@@ -368,13 +383,18 @@ def _fitting(graph: CausalGraph, failed: int, origins: list[Origin]) -> str:
     module = graph.analysis.module_by_name.get(name if name != "weight" else "")
     is_product = graph.op_names[failed] in _LINEAR and len(wanted.shape) == _MATRIX
     if not is_product or module is None or module.type_name != "Linear" or not given.shape:
-        return ""
+        return None, ""
     features, results = given.shape[-1], wanted.shape[-1]
     if features == wanted.shape[0]:
-        return ""
+        return None, ""
     bias = "" if len(named) > 1 else ", bias=False"
     made = f"torch.nn.Linear({features}, {results}{bias})"
-    return f"{module_in_code(graph.analysis, module.name)} = {made}  # it gets {features} features"
+    changed = f"{module_in_code(graph.analysis, module.name)} = {made}"
+    place = next(iter(lines_of_constructor(graph, graph.inputs[failed][weight.position])), None)
+    if place is not None:
+        changed = with_argument_changed(place, "Linear", "in_features", features) or changed
+    at = "" if place is None else f"at {short_location(place)}: "
+    return place, f"{changed}  # {at}it gets {features} features"
 
 
 _LINEAR: Final = frozenset({"addmm", "mm"})

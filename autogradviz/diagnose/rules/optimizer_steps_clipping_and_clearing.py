@@ -449,7 +449,8 @@ def _discarded_gradients(
             cleared or NOT_RECORDED,
             "No operator had used them.",
         ],
-        fix="optimizer.step()\noptimizer.zero_grad()  # once for each step",
+        fix="optimizer.step()\noptimizer.zero_grad()  # once for each step"
+        + ("" if cleared is None else f", {_moved(cleared)}"),
         confidence="hint",
         evidence=(next(iter(later.reached.values())), step),
         parameters=earlier.reached,

@@ -33,6 +33,7 @@ from autogradviz.diagnose.source.modules_in_containers import plain_containers
 from autogradviz.diagnose.source.operands_changed_as_fixes import with_value_changed
 from autogradviz.diagnose.source.parameters_replaced_after_optimizer import (
     optimizer_lines,
+    parameters_built_for,
     replacements_after,
 )
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import detached_call, statements_of
@@ -227,7 +228,7 @@ def _place_of_use(evidence: Evidence, first: _Unused) -> str:
     }
     if call is None or call.type_name not in kinds:
         return ": parameter.requires_grad_(False)"
-    fix = _without_gradient(evidence, call).replace("\n", "\n# ")
+    fix = _without_gradient(evidence, call).replace("\n", "\n# ").removeprefix("# ")
     return f", as a target network, at {short_location(call.place)}:\n# {fix}"
 
 
@@ -252,8 +253,9 @@ def _made_with(
             if replaced is not None and created is not None:
                 is_same = replaced.filename == created.filename
                 line = f"line {replaced.lineno}" if is_same else short_location(replaced)
-                others = f"move below {line}"
-            return f"{ast.unparse(statement)}  # {others}"
+                others = f"after {line}"
+            rebuilt = [] if replaced is None or created is None else parameters_built_for(created)
+            return "\n".join(f"{line}  # {others}" for line in (*rebuilt, ast.unparse(statement)))
     return f"# create {step.optimizer_name} with model.parameters() {after}"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import (
     ran_before_read,
@@ -41,6 +42,7 @@ from autogradviz.diagnose.finding_text import (
     slot_name,
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, rule
+from autogradviz.diagnose.source.operands_changed_as_fixes import simple_statements
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
     out_of_place_fix,
     written_variable,
@@ -221,14 +223,18 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
     by = f"{_op_name(write)} at {short_location(culprit)}" if culprit is not None else "something"
     others = len(writes) - 1
     described = describe_tensor(saved.tensor)
-    if name := evidence.named_memory(saved.tensor):
+    name = evidence.named_memory(saved.tensor)
+    if name:
         described = f"{name} ({described})"
+        if compiled is None and culprit is not None:
+            named = f"{name} was written by {_call_or_line(culprit)}"
     proven = write is not None and write.location is not None and not unrecorded
     # What wrote a weight is certain; the forward that read it could be moved as well.
     movable = write is not None and evidence.analysis.write_in_optimizer(write.seq)
     return Draft(
         title=(_written_after_save(victim, culprit) if proven and compiled is None else "")
-        or f"{named} was written before backward needed it",
+        or f"{named}{'' if ' was written by ' in named else ' was written'} before backward "
+        "needed it",
         culprit=culprit,
         victim=victim,
         explanation=[
@@ -248,6 +254,19 @@ def _saved_tensor(evidence: Evidence, node: Node, saved: SavedTensor, unpack: Un
         evidence=(saved, *writes[:8], unpack, node),
         region_id=node.region_id,
     )
+
+
+def _call_or_line(place: SourceLocation) -> str:
+    """Return the short call that a line consists of, or else its number."""
+    for statement in simple_statements(place):
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            text = ast.unparse(statement)
+            if len(text) <= _SHORT:
+                return text
+    return f"line {place.lineno}"
+
+
+_SHORT: Final = 40  # characters in a title
 
 
 def _written_after_save(save: SourceLocation | None, write: SourceLocation | None) -> str:

@@ -53,12 +53,12 @@ def _under_condition_of_step(place: SourceLocation | None) -> str:
             between = [
                 ast.unparse(each)
                 for each in source.nodes_around(place)
-                if isinstance(each, ast.Expr)
+                if isinstance(each, (ast.Expr, ast.Assign))
                 and statement.lineno < each.lineno < branch.lineno
                 and any(source.last_name(call.func).startswith("clip_") for call in _calls(each))
             ]
             step = next(
-                ast.unparse(call)
+                ast.unparse(each if getattr(each, "value", None) is call else call)
                 for each in branch.body
                 for call in _calls(each)
                 if ast.unparse(call.func) == f"{scaler}.step"

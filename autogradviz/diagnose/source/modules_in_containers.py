@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.operands_changed_as_fixes import with_value_changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,8 +30,11 @@ class PlainContainer(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """The statement to add after it."""
+        """The statement with a container that is a module, or else the one to add after it."""
         kind = "ModuleDict" if self.is_dict else "ModuleList"
+        changed = with_value_changed(self.location, f"torch.nn.{kind}({{}})") or ""
+        if changed.startswith(f"self.{self.attribute} = "):
+            return changed
         return f"self.{self.attribute} = torch.nn.{kind}(self.{self.attribute})"
 
 

@@ -174,9 +174,9 @@ def _losses(statement: ast.stmt) -> Iterator[ast.expr]:
 
 
 def _clipping(places: Iterable[SourceLocation | None]) -> set[str]:
-    """Return the calls that clip gradients by their norm."""
+    """Return the statements that clip gradients by their norm, of others only the calls."""
     return {
-        ast.unparse(node)
+        ast.unparse(statement if getattr(statement, "value", None) is node else node)
         for place in places
         for statement in statements_of(place)
         for node in ast.walk(statement)

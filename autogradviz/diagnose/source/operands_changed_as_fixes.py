@@ -7,11 +7,18 @@ each read of a variable.
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.source.source_index import functions, last_name
+from autogradviz.diagnose.source.source_index import (
+    functions,
+    last_name,
+    nodes_around,
+    statements_at,
+)
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import statements_of
+from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -339,6 +346,44 @@ def with_number_changed(location: SourceLocation | None, old: float, new: int) -
     return None
 
 
+def with_argument_changed(
+    location: SourceLocation, function: str, name: str, value: int
+) -> str | None:
+    """Return a line's statement with another first argument of a call.
+
+    Args:
+        location: a line of the call.
+        function: the last name of what is called.
+        name: the argument, if it is given by name.
+        value: its new value.
+
+    Returns:
+        None unless one such call is on the line.
+    """
+    statements = [e for _, e in statements_at(location.filename, location.lineno)][:1]
+    for text in [ast.unparse(each) for each in statements]:
+        original, changed = statements[0], ast.parse(text).body[0]
+        pairs = [
+            (call, place)
+            for call, place in zip(
+                _named_calls(changed, (function,)), _named_calls(original, (function,)), strict=True
+            )
+            if location.lineno in lines_of(place)
+        ]
+        if len(pairs) != 1:
+            return None
+        call = pairs[0][0]
+        words = [word for word in call.keywords if word.arg == name]
+        if call.args:
+            call.args[0] = ast.Constant(value)
+        elif words:
+            words[0].value = ast.Constant(value)
+        else:
+            return None
+        return ast.unparse(changed)
+    return None
+
+
 def with_result_named(location: SourceLocation | None, name: str) -> str | None:
     """Return a line's call with its result assigned to a variable; None for other statements."""
     for statement in simple_statements(location):
@@ -400,14 +445,18 @@ _ROUNDING: Final = ("round", "floor", "ceil", "sign", "trunc")
 def without_numbers(location: SourceLocation | None) -> str | None:
     """Return a line's statement that uses tensors where it makes numbers or leaves of them.
 
-    ``torch.tensor(x.item())`` becomes ``x``, ``torch.tensor([a, b])`` ``torch.stack([a, b])``. None
-    if it does neither, or would only assign a variable to itself.
+    ``torch.tensor(x.item())`` becomes ``x``, ``torch.tensor([a, b])`` ``torch.stack([a, b])``. The
+    statements before it that put numbers into a variable of which it makes a tensor are changed
+    too, each with its line. None if it does neither, or would only assign a variable to itself.
     """
     for statement in simple_statements(location):
         before = ast.unparse(statement)
-        changed = _NumberRemover().visit(statement)
+        remover = _NumberRemover(location)
+        changed = remover.visit(statement)
         if ast.unparse(changed) != before and not _assigns_itself(changed):
-            return ast.unparse(changed)
+            earlier = [f"{text}  # at line {line}" for line, text in sorted(remover.earlier)]
+            later = [] if location is None else _tensors_made_later(location, statement)
+            return "\n".join([*earlier, ast.unparse(changed), *later])
     return None
 
 
@@ -420,6 +469,11 @@ _MAKES_NUMBERS: Final = frozenset({"item", "tolist", "numpy"})
 class _NumberRemover(ast.NodeTransformer):
     """Replaces numbers that are made of tensors by the tensors, and tensors made of these."""
 
+    def __init__(self, location: SourceLocation | None = None) -> None:
+        self._location = location
+        self.earlier: set[tuple[int, str]] = set()
+        """The statements that put tensors, not numbers, into the variables: line and text."""
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Rewrite one call after its arguments."""
         self.generic_visit(node)
@@ -431,13 +485,83 @@ class _NumberRemover(ast.NodeTransformer):
         if name not in _MAKES_LEAVES or not node.args:
             return node
         value = node.args[0]
-        if isinstance(value, ast.Constant):
-            return node
+        return node if isinstance(value, ast.Constant) else self._of_tensors(node, value)
+
+    def _of_tensors(self, node: ast.Call, value: ast.expr) -> ast.AST:
+        """Return the expression to use in place of a call that makes a tensor of a value."""
+        stack = ast.Attribute(ast.Name("torch"), "stack")
         if isinstance(value, (ast.List, ast.Tuple, ast.ListComp)):
-            stack = ast.Attribute(ast.Name("torch"), "stack")
             has_constants = any(isinstance(e, ast.Constant) for e in getattr(value, "elts", ()))
             return node if has_constants else ast.Call(stack, [value], [])
+        if isinstance(value, (ast.Name, ast.Attribute)) and self._location is not None:
+            is_list, statements = _statements_with_numbers(self._location, ast.unparse(value))
+            self.earlier |= statements
+            if is_list:
+                return ast.Call(stack, [value], [])
         return value
+
+
+def _tensors_made_later(place: SourceLocation, statement: ast.stmt) -> list[str]:
+    """Return the later statements that make a tensor of a variable, changed, each with its line.
+
+    It is the variable which a statement assigns, or to which it appends.
+    """
+    value = getattr(statement, "value", None)
+    names = {ast.unparse(each) for each in getattr(statement, "targets", ())}
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and not names:
+        names = {ast.unparse(value.func.value)}
+    found: dict[int, str] = {}
+    for node in nodes_around(place):
+        if not isinstance(node, (ast.Assign, ast.Return, ast.AugAssign)):
+            continue
+        if node.lineno <= place.lineno or node.value is None:
+            continue
+        text = ast.unparse(node)
+        made = [
+            call
+            for call in _named_calls(ast.parse(f"def _():\n {text}").body[0], tuple(_MAKES_LEAVES))
+            if call.args and ast.unparse(call.args[0]) in names
+        ]
+        if made:
+            after = replace(place, lineno=node.lineno)
+            copy = ast.parse(f"def _():\n {text}").body[0]
+            changed = _NumberRemover(after).visit(copy)
+            found[node.lineno] = ast.unparse(changed.body[0])
+    return [f"{found[line]}  # at line {line}" for line in sorted(found)]
+
+
+def _statements_with_numbers(place: SourceLocation, name: str) -> tuple[bool, set[tuple[int, str]]]:
+    """Return whether a variable is a list at a line, and the statements that put numbers into it.
+
+    The statements are changed so that they put tensors into it.
+    """
+    is_list, found = False, set[tuple[int, str]]()
+    before = [
+        node
+        for node in nodes_around(place)
+        if isinstance(node, (ast.Assign, ast.Expr)) and node.lineno < place.lineno
+    ]
+    for node in sorted(before, key=lambda each: each.lineno):
+        call = node.value
+        if isinstance(node, ast.Assign):
+            if name not in map(ast.unparse, node.targets):
+                continue
+            is_list = isinstance(call, (ast.List, ast.ListComp, ast.Tuple)) or (
+                isinstance(call, ast.Call) and last_name(call.func) in {"list", "deque"}
+            )
+            found.clear()
+        elif not (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr in {"append", "extend", "insert"}
+            and ast.unparse(call.func.value) == name
+        ):
+            continue
+        text = ast.unparse(node)
+        changed = ast.unparse(_NumberRemover().visit(ast.parse(text)))
+        if changed != text:
+            found.add((node.lineno, changed))
+    return is_list, found
 
 
 def _named_calls(statement: ast.stmt, names: Sequence[str]) -> list[ast.Call]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from autogradviz.diagnose.source import source_index as source
 
@@ -112,6 +112,99 @@ def _replacements(filename: str, function: str, parts: set[str]) -> Iterator[int
                 or (called == "load_state_dict" and assigned)
             ):
                 yield node.lineno
+
+
+# --- variables with the parameters that an optimizer gets -----------------------------------------
+
+
+_PASSING: Final = frozenset({"list", "tuple", "iter", "set", "filter", "chain", "sorted", "dict"})
+"""Functions that return what they are given."""
+_GROWING: Final = frozenset({"append", "extend", "insert", "update", "add", "setdefault"})
+
+
+def parameters_built_for(created: SourceLocation) -> list[str]:
+    """Return the statements that build what an optimizer gets, in the order of the program.
+
+    ``params = list(net.parameters())`` is one, before ``SGD(params)``. Of a variable that a loop
+    fills, it is a comment.
+
+    Args:
+        created: the line that creates the optimizer.
+    """
+    found: dict[int, str] = {}
+    around = source.nodes_around(created)
+    for statement in source.simple_statements(created):
+        calls = [e for e in ast.walk(statement) if isinstance(e, ast.Call)][:1]
+        given = [
+            value
+            for call in calls
+            for value in (*call.args[:1], *(w.value for w in call.keywords if w.arg == "params"))
+        ]
+        waiting = [name for value in given for name in _collections(value)]
+        while waiting:
+            _add_builder(waiting, around, created.lineno, found)
+    return [found[line] for line in sorted(found)]
+
+
+def _add_builder(
+    waiting: list[str], around: Iterable[ast.AST], before: int, found: dict[int, str]
+) -> None:
+    """Add the last statement that builds a variable, and the variables that this one reads."""
+    name = waiting.pop()
+    made = [
+        node
+        for node in around
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        and node.value is not None
+        and node.lineno < before
+        and name in map(ast.unparse, getattr(node, "targets", None) or [node.target])  # type: ignore[union-attr]
+    ]
+    last = max(made, key=lambda node: node.lineno, default=None)
+    if last is None or last.lineno in found or last.value is None:
+        return
+    grown = any(_grows(node, name) and last.lineno < node.lineno < before for node in around)
+    found[last.lineno] = f"# build {name} again" if grown else ast.unparse(last)
+    waiting += _collections(last.value)
+
+
+def _grows(node: ast.AST, name: str) -> TypeGuard[ast.AugAssign | ast.Call]:
+    """Return whether a statement or call adds to a variable."""
+    if isinstance(node, ast.AugAssign):
+        return ast.unparse(node.target) == name
+    function = node.func if isinstance(node, ast.Call) else None
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr in _GROWING
+        and ast.unparse(function.value) == name
+    )
+
+
+def _collections(value: ast.expr) -> Iterator[str]:
+    """Yield the variables of which an expression takes parameters: no modules."""
+    if isinstance(value, (ast.Name, ast.Attribute)):
+        yield ast.unparse(value)
+    for part in _parts(value):
+        yield from _collections(part)
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:  # noqa: PLR0911 - one for each kind
+    """Return the expressions of which a collection is made."""
+    match value:
+        case ast.BinOp():
+            return [value.left, value.right]
+        case ast.List() | ast.Tuple() | ast.Set():
+            return [e.value if isinstance(e, ast.Starred) else e for e in value.elts]
+        case ast.Dict():
+            pairs = zip(value.keys, value.values, strict=True)
+            return [e for key, e in pairs if key is not None and source.is_string(key, "params")]
+        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
+            return [value.generators[0].iter]
+        case ast.Call(func=ast.Attribute(attr="values" | "items")):
+            return [value.func.value] if isinstance(value.func, ast.Attribute) else []
+        case ast.Call() if source.last_name(value.func) in _PASSING:
+            return value.args
+        case _:
+            return []
 
 
 def _last_part(target: ast.expr) -> str:

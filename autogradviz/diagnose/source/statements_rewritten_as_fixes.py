@@ -272,7 +272,12 @@ def detached_store(location: SourceLocation | None, names: frozenset[str]) -> st
     for statement in statements_of(location):
         before = ast.unparse(statement)
         for node in ast.walk(statement):
-            if isinstance(node, ast.Call) and is_storing_call(node) and node.args:
+            if isinstance(node, ast.Call) and is_storing_call(node):
+                for word in node.keywords:
+                    if source.last_name(word.value) in names:
+                        word.value = _detached(word.value)
+                if not node.args:
+                    continue
                 kept = node.args[-1]
                 node.args[-1] = _detach_kept(kept, names)
                 if not names and isinstance(kept, (ast.Call, ast.BinOp)):  # what it computes itself
