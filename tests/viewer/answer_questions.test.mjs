@@ -205,7 +205,11 @@ test("who wrote a name that several tensors have opens the one that was written"
     ...each,
     storage: each.kind === "written" ? 1 : 0,
   }));
-  const known = makeIndex({ ...TABLES, storages: named, storage_events: events });
+  const known = makeIndex({
+    ...TABLES,
+    storages: named,
+    storage_events: events,
+  });
   assert.deepEqual(answerQuestion(known, "who wrote g").link, { storage: 1 });
 });
 
@@ -225,7 +229,10 @@ test("a number of bytes finds the tensor that has about as many", () => {
 
 test("the slowest line has the time of its ops and of their gradients", () => {
   const { sentence, bars } = answerQuestion(sceneIndex, "slowest line");
-  assert.equal(sentence, "train.py:11 takes 3 ms, 30 % of 10 ms: 1 ms itself, 2 ms in backward.");
+  assert.equal(
+    sentence,
+    "train.py:11 takes 3 ms, 30 % of 10 ms: 1 ms itself, 2 ms in backward.",
+  );
   assert.deepEqual(
     bars.map(([, , share]) => share),
     [0.3, 0.1],
@@ -258,7 +265,10 @@ test("compilation that takes more than each line is named first", () => {
     end_ns: 9e6,
   };
   const compiled = makeIndex({ ...TABLES, spans: [compile] });
-  const { sentence, bars, link } = answerQuestion(compiled, "where does time go");
+  const { sentence, bars, link } = answerQuestion(
+    compiled,
+    "where does time go",
+  );
   assert.match(
     sentence,
     /^Compiling takes 50 % of the time; train.py:11 takes 3 ms, 30 % of 10 ms/,
@@ -329,7 +339,10 @@ test("a question without a name has the questions on the names that may be meant
   });
   const answer = answerQuestion(recorded, "who wrote this tensor?");
   assert.deepEqual(answer.asks, asks);
-  assert.match(answerQuestion(recorded, asks[0]).sentence, /^mul_ at train.py:11 wrote g/);
+  assert.match(
+    answerQuestion(recorded, asks[0]).sentence,
+    /^mul_ at train.py:11 wrote g/,
+  );
 });
 
 test("a tensor that nothing wrote has the line of the program that made it", () => {
@@ -356,7 +369,10 @@ test("a tensor that nothing wrote has the line of the program that made it", () 
     call_frames: frames,
   });
   const { sentence, lineno } = answerQuestion(plain, "who wrote g");
-  assert.equal(sentence, "Nothing wrote g in place: it was made at train.py:11.");
+  assert.equal(
+    sentence,
+    "Nothing wrote g in place: it was made at train.py:11.",
+  );
   assert.equal(lineno, 11);
 });
 
@@ -367,7 +383,10 @@ test("questions on a gradient are in the words of the program", () => {
     "why is the gradient of aux.weight None",
     "why does aux.weight have no gradient",
   ]) {
-    assert.equal(answerQuestion(sceneIndex, question).sentence, "no recorded op reads aux.weight.");
+    assert.equal(
+      answerQuestion(sceneIndex, question).sentence,
+      "no recorded op reads aux.weight.",
+    );
   }
   const frozen = small({
     unused_parameters: [{ ...UNUSED, requires_grad: 0 }],

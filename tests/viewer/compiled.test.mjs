@@ -58,7 +58,9 @@ const MARK = {
   item: -1,
 };
 const SCENE = {
-  compiled_regions: [{ index: 0, name: "forward [0/0]", notes: [], guards: [] }],
+  compiled_regions: [
+    { index: 0, name: "forward [0/0]", notes: [], guards: [] },
+  ],
   compiled_marks: [
     { ...MARK, shape: "rect", style: "lane", width: 300, height: 40 },
     {
@@ -121,7 +123,8 @@ const PICTURE = {
 
 /** Return the drawn picture, and the items that were selected. */
 async function draw() {
-  const { drawPicture } = await import("../../assets/viewer/views/compiled/region_as_svg.js");
+  const { drawPicture } =
+    await import("../../assets/viewer/views/compiled/region_as_svg.js");
   const selected = [];
   return {
     drawn: drawPicture(SCENE, PICTURE, (item) => selected.push(item)),
@@ -135,7 +138,10 @@ test("marks of the picture become elements with one class for each word of their
   assert.equal(element.children.length, 5);
   assert.equal(lane.attributes.rx, "8");
   assert.equal(ribbon.attributes.class, "agv-k-ribbon agv-k-value agv-k-after");
-  assert.deepEqual([ribbon.attributes.d, ribbon.attributes["stroke-width"]], ["M1 2V3", "8"]);
+  assert.deepEqual(
+    [ribbon.attributes.d, ribbon.attributes["stroke-width"]],
+    ["M1 2V3", "8"],
+  );
   assert.equal(chip.attributes.width, "90");
   assert.equal(label.textContent, "<b>addmm</b>");
   assert.equal(names.children.at(-1).textContent, "Forward");
@@ -151,7 +157,9 @@ test("a click selects the item of a mark, and the background selects none", asyn
 
 test("all marks of an item are highlighted, and only those", async () => {
   const { element, mark } = (await draw()).drawn;
-  const lit = () => element.children.filter((child) => child.classList.contains("agv-on")).length;
+  const lit = () =>
+    element.children.filter((child) => child.classList.contains("agv-on"))
+      .length;
   mark([4]);
   assert.deepEqual([lit(), element.classList.contains("agv-some")], [3, true]);
   mark([]);
@@ -173,7 +181,13 @@ test("computed values are listed before inputs, and equal ones once", async () =
   assert.deepEqual(card.texts, [
     "Why it is saved",
     "2.0 kB + 9.0 kB of inputs",
-    ...["a", " and 1 like it", "2.0 kB", "net.py:3 · float32 4×8", "needed by mm"],
+    ...[
+      "a",
+      " and 1 like it",
+      "2.0 kB",
+      "net.py:3 · float32 4×8",
+      "needed by mm",
+    ],
     ...["x", "9.0 kB", "net.py:3 · float32 4×8", "an input"],
   ]);
 });

@@ -53,7 +53,10 @@ test("the golden scenes contain every kind of box and line", () => {
   );
   const boxes = all.flatMap((placement) => placement.boxes);
   const lines = all.flatMap((placement) => placement.lines);
-  assert.deepEqual(new Set(boxes.map(([kind]) => kind)), new Set(["node", "group", "frame"]));
+  assert.deepEqual(
+    new Set(boxes.map(([kind]) => kind)),
+    new Set(["node", "group", "frame"]),
+  );
   assert.ok(
     lines.some(([, , , , stub]) => stub),
     "a stub",
@@ -70,7 +73,9 @@ test("the golden scenes contain every kind of box and line", () => {
 
 const CHAIN = {
   nodes: [{}, {}],
-  groups: [group({ cells: ["node 0", "node 1"], rows: [[0], [1]], links: [[1, 0]] })],
+  groups: [
+    group({ cells: ["node 0", "node 1"], rows: [[0], [1]], links: [[1, 0]] }),
+  ],
 };
 
 test("a link is a vertical line that ends with an arrow at the upper box", () => {
@@ -104,7 +109,13 @@ test("a cached layout equals a new one for any previously open groups", () => {
   for (const scene of SCENES) {
     const cache = new LayoutCache(scene);
     const all = scene.groups.map((each) => each.index);
-    for (const open of [[0], all, all.slice(0, -1), [0, ...all.slice(2)], all]) {
+    for (const open of [
+      [0],
+      all,
+      all.slice(0, -1),
+      [0, ...all.slice(2)],
+      all,
+    ]) {
       assert.deepEqual(cache.place(new Set(open)), place(scene, new Set(open)));
     }
   }
@@ -121,7 +132,10 @@ test("a cached layout needs less work", () => {
 
 test("a placement is unchanged by the transfer to another thread", () => {
   for (const scene of SCENES) {
-    const placement = place(scene, new Set(scene.groups.map((each) => each.index)));
+    const placement = place(
+      scene,
+      new Set(scene.groups.map((each) => each.index)),
+    );
     const packed = packPlacement(placement);
     const sent = structuredClone(packed, { transfer: transferList(packed) });
     assert.equal(packed.points.length, 0, "moved, not copied");

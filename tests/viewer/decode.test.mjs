@@ -9,7 +9,12 @@ import {
   payloadForLayout,
   toScene,
 } from "../../assets/viewer/payload/decode.js";
-import { defineLazy, distinct, makeRows, rowWith } from "../../assets/viewer/payload/lazy_rows.js";
+import {
+  defineLazy,
+  distinct,
+  makeRows,
+  rowWith,
+} from "../../assets/viewer/payload/lazy_rows.js";
 import { group, makePayload } from "./scenes.mjs";
 
 const PAYLOAD = makePayload(
@@ -125,7 +130,10 @@ test("every table of a payload becomes a table of the scene", () => {
     "summary",
     ...Object.keys(PAYLOAD.string_columns),
   ]);
-  assert.equal(scene.tables_of_tomorrow[0].name, "not in any list of the viewer");
+  assert.equal(
+    scene.tables_of_tomorrow[0].name,
+    "not in any list of the viewer",
+  );
   assert.deepEqual(scene.edges, []);
   assert.deepEqual(scene.summary, { title: "Net" });
 });
@@ -157,7 +165,10 @@ test("a payload of another schema is refused", () => {
 
 test("a compressed payload decodes to the same scene, and is sent to the worker", async () => {
   const bytes = deflateSync(JSON.stringify(PAYLOAD));
-  for (const view of [bytes, new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)]) {
+  for (const view of [
+    bytes,
+    new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength),
+  ]) {
     const scene = await decodePayload(view);
     assert.deepEqual(
       scene.nodes.map((node) => node.op),

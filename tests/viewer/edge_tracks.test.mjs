@@ -6,12 +6,17 @@ import { assignTracks } from "../../assets/viewer/layout/edge_tracks.js";
 
 /** Return the tracks of steps that are given as [x above, x below]. */
 function tracksOf(...steps) {
-  return assignTracks(steps.map(([upper, lower], link) => [upper, lower, link, 0]));
+  return assignTracks(
+    steps.map(([upper, lower], link) => [upper, lower, link, 0]),
+  );
 }
 
 /** Return whether two intervals overlap or touch. */
 function overlap([a, b], [c, d]) {
-  return Math.max(Math.min(a, b), Math.min(c, d)) <= Math.min(Math.max(a, b), Math.max(c, d));
+  return (
+    Math.max(Math.min(a, b), Math.min(c, d)) <=
+    Math.min(Math.max(a, b), Math.max(c, d))
+  );
 }
 
 test("no steps need no tracks", () => {
@@ -39,17 +44,23 @@ test("steps in both directions are kept apart", () => {
 });
 
 test("overlapping steps never share a track", () => {
-  const steps = Array.from({ length: 40 }, (_, i) => [(i * 37) % 101, (i * 59) % 103]);
+  const steps = Array.from({ length: 40 }, (_, i) => [
+    (i * 37) % 101,
+    (i * 59) % 103,
+  ]);
   const { tracks } = tracksOf(...steps);
   for (let i = 0; i < steps.length; i++) {
     for (let j = 0; j < i; j++) {
-      if (tracks[i] === tracks[j]) assert.ok(!overlap(steps[i], steps[j]), `${i} and ${j}`);
+      if (tracks[i] === tracks[j])
+        assert.ok(!overlap(steps[i], steps[j]), `${i} and ${j}`);
     }
   }
 });
 
 test("many tracks move closer: together they are at most 96 high", () => {
-  const { tracks, pitch } = tracksOf(...Array.from({ length: 25 }, (_, i) => [100 + i, i]));
+  const { tracks, pitch } = tracksOf(
+    ...Array.from({ length: 25 }, (_, i) => [100 + i, i]),
+  );
   assert.equal(Math.max(...tracks), 24);
   assert.equal(pitch, 4);
 });

@@ -13,9 +13,12 @@ function row(steps, blocks) {
     scene.steps.push({ start_ns: 100 * step, end_ns: 100 * (step + 1) });
     for (let block = 0; block < blocks; block++) {
       const storage = scene.storages.length;
-      const [start, again, end] = [10, 50, 80].map((time) => 100 * step + time + block);
+      const [start, again, end] = [10, 50, 80].map(
+        (time) => 100 * step + time + block,
+      );
       scene.storages.push({ module: `h.${block}`, holds: [start, end] });
-      const add = (kind, time_ns) => events.push({ storage, kind, ok: 1, time_ns });
+      const add = (kind, time_ns) =>
+        events.push({ storage, kind, ok: 1, time_ns });
       add("saved", start);
       add("recomputed", again);
       add("released", end);
@@ -33,10 +36,14 @@ for (const [steps, blocks] of [
   [3, 5],
 ]) {
   test(`each of ${steps} steps marks the recomputation of ${blocks} blocks`, () => {
-    const marked = row(steps, blocks).filter(({ kind }) => kind === "recomputed");
+    const marked = row(steps, blocks).filter(
+      ({ kind }) => kind === "recomputed",
+    );
     const counts = Array.from(
       { length: steps },
-      (_, step) => marked.filter(({ time_ns }) => Math.floor(time_ns / 100) === step).length,
+      (_, step) =>
+        marked.filter(({ time_ns }) => Math.floor(time_ns / 100) === step)
+          .length,
     );
     assert.deepEqual(counts, Array(steps).fill(blocks));
   });

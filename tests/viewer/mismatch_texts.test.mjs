@@ -13,7 +13,9 @@ const write = (op, lineno, version, filename = "/home/net.py") => ({
 });
 
 test("one write is named with its line", () => {
-  const [longest] = mismatchTexts({ version: 0, seen_version: 1 }, [write("mul_", 3, 1)]);
+  const [longest] = mismatchTexts({ version: 0, seen_version: 1 }, [
+    write("mul_", 3, 1),
+  ]);
   assert.equal(longest, "mul_ net.py:3 · expected v0, found v1");
 });
 

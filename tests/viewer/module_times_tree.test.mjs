@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { moduleTimes, nameOfModules } from "../../assets/viewer/scene/module_times_tree.js";
+import {
+  moduleTimes,
+  nameOfModules,
+} from "../../assets/viewer/scene/module_times_tree.js";
 
 const row = (module, time, parts = { forward: time }) => ({
   label: module || "between ops",
@@ -25,13 +28,22 @@ const ROWS = [
 
 test("each module has its own time and that of the modules in it", () => {
   const [h, head, rest] = moduleTimes(ROWS);
-  assert.deepEqual([h.path, h.own, h.sum.time, h.sum.count], ["h", null, 55, 3]);
+  assert.deepEqual(
+    [h.path, h.own, h.sum.time, h.sum.count],
+    ["h", null, 55, 3],
+  );
   assert.deepEqual(h.sum.parts, { forward: 52, backward: 3 });
   assert.deepEqual([head.path, head.sum.time], ["head", 40]);
   assert.deepEqual([rest.path, rest.sum.time], ["between ops", 7]);
   const [first, second] = h.parts;
-  assert.deepEqual([first.path, first.own.time, first.sum.time], ["h.0", 5, 35]);
-  assert.deepEqual([second.path, second.own, second.sum.time], ["h.1", null, 20]);
+  assert.deepEqual(
+    [first.path, first.own.time, first.sum.time],
+    ["h.0", 5, 35],
+  );
+  assert.deepEqual(
+    [second.path, second.own, second.sum.time],
+    ["h.1", null, 20],
+  );
 });
 
 test("the roots add up to all rows", () => {

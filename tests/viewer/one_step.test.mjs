@@ -4,7 +4,10 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { largestFold } from "../../assets/viewer/scene/bytes_of_ribbons_and_folds.js";
 import { answerQuestion } from "../../assets/viewer/scene/answer_questions.js";
-import { savedSums, summaryOf } from "../../assets/viewer/scene/sum_and_describe_saved_bytes.js";
+import {
+  savedSums,
+  summaryOf,
+} from "../../assets/viewer/scene/sum_and_describe_saved_bytes.js";
 import { timelineTracks } from "../../assets/viewer/views/timeline/tracks_and_bars.js";
 
 const STEPS = [0, 1, 2].map((number) => ({
@@ -43,7 +46,9 @@ function scene() {
     ]).flat(),
   );
   for (const { index, step } of regions)
-    spans.push(span("recompute", STEPS[step].start_ns + 50 + index, { ref: index }));
+    spans.push(
+      span("recompute", STEPS[step].start_ns + 50 + index, { ref: index }),
+    );
   return {
     steps: STEPS,
     counted_storages,
@@ -77,7 +82,10 @@ test("the sums of the steps are those of the recording", () => {
   for (const field of ["storages", "saved_nbytes", "recomputed_nbytes"])
     assert.equal(sum(field), made.summary[field]);
   for (const one of each)
-    assert.equal(one.saved_nbytes + one.recomputed_nbytes, one.released_nbytes + one.held_nbytes);
+    assert.equal(
+      one.saved_nbytes + one.recomputed_nbytes,
+      one.released_nbytes + one.held_nbytes,
+    );
   // At its peak, a step also holds what the steps before it keep.
   assert.deepEqual(
     each.map(({ peak_nbytes }) => peak_nbytes),
@@ -93,7 +101,12 @@ test("the sums of the steps are those of the recording", () => {
 test("the notes of the timeline count what ran in the step", () => {
   const made = scene();
   const notesOf = (step) =>
-    Object.fromEntries(timelineTracks({ scene: made }, step).map(({ name, note }) => [name, note]));
+    Object.fromEntries(
+      timelineTracks({ scene: made }, step).map(({ name, note }) => [
+        name,
+        note,
+      ]),
+    );
   const all = notesOf(-1);
   assert.deepEqual(
     [all.gradients, all.marks, all.backward, all.recompute],
@@ -129,7 +142,8 @@ test("a question that names a step is answered for it", () => {
     saved_kinds: [],
     questions: [all],
   };
-  const ask = (text, shown) => answerQuestion({ scene: made }, text, shown)?.sentence;
+  const ask = (text, shown) =>
+    answerQuestion({ scene: made }, text, shown)?.sentence;
   assert.equal(ask("what fills memory"), "all steps");
   assert.equal(ask("what fills memory", 2), "fold of 2");
   assert.equal(ask("what fills memory in step 8?", 2), "fold of 1");
@@ -137,12 +151,16 @@ test("a question that names a step is answered for it", () => {
 });
 
 test("of steps that hold the same, the last is shown first", () => {
-  const folds = (...peaks) => peaks.map((peak_nbytes) => ({ peak_nbytes, drawn: true }));
+  const folds = (...peaks) =>
+    peaks.map((peak_nbytes) => ({ peak_nbytes, drawn: true }));
   assert.equal(largestFold({ folds: folds(91, 91, 91) }), 2);
   assert.equal(largestFold({ folds: folds(91, 92, 91) }), 1);
   assert.equal(largestFold({ folds: [] }), -1);
   const [whole, part] = folds(91, 90);
-  assert.equal(largestFold({ folds: [whole, { ...part, shared_nbytes: 1 }] }), 1);
+  assert.equal(
+    largestFold({ folds: [whole, { ...part, shared_nbytes: 1 }] }),
+    1,
+  );
   const [first, ...rest] = folds(91, 91);
   assert.equal(
     largestFold({

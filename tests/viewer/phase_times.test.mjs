@@ -44,7 +44,9 @@ function times(range, ...step) {
 test("phases, what is outside of them and idle time add up to the duration", () => {
   const { active, idle, phases } = times([0, 100 * ms], -1);
   assert.deepEqual([active, idle], [90 * ms, 10 * ms]);
-  const totals = Object.fromEntries(phases.map(({ name, total }) => [name, total / ms]));
+  const totals = Object.fromEntries(
+    phases.map(({ name, total }) => [name, total / ms]),
+  );
   assert.deepEqual(totals, {
     forward: 30,
     backward: 30,
@@ -59,7 +61,10 @@ test("phases, what is outside of them and idle time add up to the duration", () 
 
 test("a phase is its ops, its recomputations and the time between", () => {
   const [forward, backward] = times([0, 100 * ms], -1).phases;
-  assert.deepEqual([forward.ops, forward.recomputed, betweenOps(forward)], [25 * ms, 0, 5 * ms]);
+  assert.deepEqual(
+    [forward.ops, forward.recomputed, betweenOps(forward)],
+    [25 * ms, 0, 5 * ms],
+  );
   assert.equal(backward.recomputed, 10 * ms);
   assert.equal(betweenOps(backward), 5 * ms);
 });
@@ -91,9 +96,16 @@ test("compilation is no time of a phase in the sentence", () => {
   const phase = (name, total, compiled) => ({ name, total, compiled });
   const found = {
     active: 100,
-    phases: [phase("forward", 90, 85), phase("backward", 10, 4), phase("outside", 0, 0)],
+    phases: [
+      phase("forward", 90, 85),
+      phase("backward", 10, 4),
+      phase("outside", 0, 0),
+    ],
   };
-  assert.equal(timeSentence(found), "Compiling takes 89 % of 100 ns; backward 6 %, forward 5 %.");
+  assert.equal(
+    timeSentence(found),
+    "Compiling takes 89 % of 100 ns; backward 6 %, forward 5 %.",
+  );
   assert.equal(
     timeSentence(found, "net.py:3 takes 5 %"),
     "net.py:3 takes 5 % of 100 ns.",

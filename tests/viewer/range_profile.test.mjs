@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { profileRange, recomputedByNode } from "../../assets/viewer/scene/range_profile.js";
+import {
+  profileRange,
+  recomputedByNode,
+} from "../../assets/viewer/scene/range_profile.js";
 
 const NODE = {
   op: "",
@@ -143,7 +146,13 @@ test("a module has all its ops in one row, with its phases as parts", () => {
   };
   const rows = (step) =>
     profileRange({ scene, end: 1_000 }, [0, 1_000], "module", step).map(
-      ({ label, time, parts, count, node }) => [label, time, parts, count, node],
+      ({ label, time, parts, count, node }) => [
+        label,
+        time,
+        parts,
+        count,
+        node,
+      ],
     );
   assert.deepEqual(rows(0), [
     ["h.0", 120, { recompute: 30, forward: 40, backward: 50 }, 6, 3],

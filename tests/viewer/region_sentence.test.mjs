@@ -19,7 +19,10 @@ const both = (status, op, line, other = op, otherLine = line) => ({
 const same = [both("same", "t", 12), both("same", "addmm", 12)];
 
 test("equal runs are counted, without the ops that did not run again", () => {
-  assert.equal(sentenceOfRegion(same), "Forward and recomputation ran the same 2 ops.");
+  assert.equal(
+    sentenceOfRegion(same),
+    "Forward and recomputation ran the same 2 ops.",
+  );
   assert.equal(
     sentenceOfRegion([...same, both("not_rerun", "addmm", 13, "", 0)]),
     "Forward and recomputation ran the same 2 ops; 1 op more did not have to run again.",

@@ -31,7 +31,10 @@ test("a first step that is slow makes no result", () => {
 });
 
 test("times beyond their spread are a result", () => {
-  assert.match(sentence([50e6, 80e6], [60e6, 90e6]), /; 55.* ms → 85.* ms per step\.$/);
+  assert.match(
+    sentence([50e6, 80e6], [60e6, 90e6]),
+    /; 55.* ms → 85.* ms per step\.$/,
+  );
   assert.match(
     sentence([80e6, 50e6], [90e6, 60e6], [255 * MB, 0]),
     /recomputes nothing instead of 85 MB per step; 85.* ms → 55/,

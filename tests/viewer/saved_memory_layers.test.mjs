@@ -2,7 +2,10 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { changeTimes, stackLayers } from "../../assets/viewer/scene/saved_memory_layers.js";
+import {
+  changeTimes,
+  stackLayers,
+} from "../../assets/viewer/scene/saved_memory_layers.js";
 import { peakIn } from "../../assets/viewer/scene/storage_holds.js";
 
 const COUNT = 3000;
@@ -11,7 +14,9 @@ const AROUND = 60;
 
 /** Short holds one after another, each of another size, above one that stays. */
 function store(random) {
-  const sizes = Array.from({ length: COUNT }, () => Math.round(1 + 1000 * random() ** 9));
+  const sizes = Array.from({ length: COUNT }, () =>
+    Math.round(1 + 1000 * random() ** 9),
+  );
   const rows = sizes.map((nbytes, at) => [nbytes, [10 * at + 1, 10 * at + 5]]);
   rows.push([5000, [0, -1]]);
   const counted_storages = rows.map(([nbytes, holds], at) => ({
@@ -48,11 +53,14 @@ for (const seed of [1, 2, 3, 4, 5]) {
     const { scene, sceneIndex } = made;
     const times = changeTimes(made);
     const layers = stackLayers(made, times, "module");
-    const heights = times.map((_, at) => layers.reduce((sum, { values }) => sum + values[at], 0));
+    const heights = times.map((_, at) =>
+      layers.reduce((sum, { values }) => sum + values[at], 0),
+    );
     const highest = ({ start_ns, end_ns }, around = 0) =>
       Math.max(
         ...heights.filter(
-          (_, at) => start_ns - around <= times[at] && times[at] <= end_ns + around,
+          (_, at) =>
+            start_ns - around <= times[at] && times[at] <= end_ns + around,
         ),
       );
     assert.ok(times.length <= 1300);
@@ -65,6 +73,7 @@ for (const seed of [1, 2, 3, 4, 5]) {
       assert.equal(highest(step), nbytes);
       assert.ok(times.includes(time));
     }
-    for (const part of parts) assert.ok(highest(part, AROUND) >= peakIn(scene, part).nbytes);
+    for (const part of parts)
+      assert.ok(highest(part, AROUND) >= peakIn(scene, part).nbytes);
   });
 }

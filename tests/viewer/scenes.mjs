@@ -68,11 +68,15 @@ export function makePayload(tables, summary = {}) {
     payload[table] = Object.fromEntries(
       names.map((name) => [
         name,
-        rows.map((row) => (texts.includes(name) ? intern(row[name]) : row[name])),
+        rows.map((row) =>
+          texts.includes(name) ? intern(row[name]) : row[name],
+        ),
       ]),
     );
     if ("cells_kind" in payload[table]) {
-      payload[table].cells_kind = payload[table].cells_kind.map((kinds) => kinds.map(intern));
+      payload[table].cells_kind = payload[table].cells_kind.map((kinds) =>
+        kinds.map(intern),
+      );
       texts.push("cells_kind");
     }
     payload.string_columns[table] = texts;
@@ -86,7 +90,9 @@ export function makePayload(tables, summary = {}) {
  */
 export function group({ cells = [], links = [], ...fields }) {
   const parts = cells.map((cell) => cell.split(" "));
-  const all = links.map((link) => (Array.isArray(link) ? { path: link } : link));
+  const all = links.map((link) =>
+    Array.isArray(link) ? { path: link } : link,
+  );
   const column = (name, value) => all.map((link) => link[name] ?? value);
   return {
     ...GROUP,
@@ -103,8 +109,14 @@ export function group({ cells = [], links = [], ...fields }) {
 }
 
 /** Return a scene; nodes, groups and storages are numbered, and missing fields get defaults. */
-export function makeScene({ nodes = [{}], groups = [{}], summary = {}, ...tables }) {
-  const numbered = (rows, defaults) => rows.map((row, index) => ({ index, ...defaults, ...row }));
+export function makeScene({
+  nodes = [{}],
+  groups = [{}],
+  summary = {},
+  ...tables
+}) {
+  const numbered = (rows, defaults) =>
+    rows.map((row, index) => ({ index, ...defaults, ...row }));
   const empty = [
     "edges",
     "saved_badges",
@@ -115,7 +127,14 @@ export function makeScene({ nodes = [{}], groups = [{}], summary = {}, ...tables
     "spans",
     "memory",
   ];
-  const others = ["lines", "storages", "storage_events", "modules", "changes", "saved_diffs"];
+  const others = [
+    "lines",
+    "storages",
+    "storage_events",
+    "modules",
+    "changes",
+    "saved_diffs",
+  ];
   return toScene(
     makePayload(
       {

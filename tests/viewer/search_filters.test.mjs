@@ -2,7 +2,10 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { findNodes, parseQuery } from "../../assets/viewer/shell/search_filters.js";
+import {
+  findNodes,
+  parseQuery,
+} from "../../assets/viewer/shell/search_filters.js";
 
 const NODES = [
   ["softmax", "layers.3.attn", 2e6, "ran"],
@@ -62,7 +65,8 @@ for (const [text, expected] of [
   ["not-reached finding", [1]],
   ["step:19 mm", [2]],
 ]) {
-  test(`${text} finds ${expected}`, () => assert.deepEqual(find(text), expected));
+  test(`${text} finds ${expected}`, () =>
+    assert.deepEqual(find(text), expected));
 }
 
 test("a part that looks like a filter and is none is named", () => {

@@ -14,7 +14,9 @@ function measureRoot(tables, open = []) {
 
 const CHAIN = {
   nodes: [{}, {}],
-  groups: [group({ cells: ["node 0", "node 1"], rows: [[0], [1]], links: [[1, 0]] })],
+  groups: [
+    group({ cells: ["node 0", "node 1"], rows: [[0], [1]], links: [[1, 0]] }),
+  ],
 };
 
 test("a chain is a column of boxes 14 apart", () => {
@@ -42,7 +44,9 @@ test("a compact node is lower, and centered in its row", () => {
 
 test("folded views take space for their number", () => {
   const links = [{ path: [1, 0], views: 2 }];
-  const groups = [group({ cells: ["node 0", "node 1"], rows: [[0], [1]], links })];
+  const groups = [
+    group({ cells: ["node 0", "node 1"], rows: [[0], [1]], links }),
+  ];
   assert.deepEqual(measureRoot({ ...CHAIN, groups }).y, [0, 24 + 28]);
 });
 
@@ -102,9 +106,10 @@ test("an open group is at least as wide as its header", () => {
 
 test("the header has space for the number of recomputations", () => {
   const wide = { ...NESTED.groups[1], header_width: 400, checkpointed: 1 };
-  assert.deepEqual(measureRoot({ ...NESTED, groups: [NESTED.groups[0], wide] }, [1]).boxWidth, [
-    400 + 126,
-  ]);
+  assert.deepEqual(
+    measureRoot({ ...NESTED, groups: [NESTED.groups[0], wide] }, [1]).boxWidth,
+    [400 + 126],
+  );
 });
 
 test("the links at one side of a box are spread", () => {

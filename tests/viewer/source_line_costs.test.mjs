@@ -71,7 +71,8 @@ function scene() {
   };
 }
 
-const line = (costs, filename, lineno) => costs.lines.get(placeKey({ filename, lineno }));
+const line = (costs, filename, lineno) =>
+  costs.lines.get(placeKey({ filename, lineno }));
 
 test("outermost lines and what has no line add up to the total", () => {
   const costs = callCosts(scene());
@@ -101,7 +102,8 @@ test("a line and its calls add up to what it costs", () => {
   const part = line(costs, "train.py", 1);
   const sum = ownCost(costs, part);
   const parts = callees(scene(), costs, part);
-  for (const each of parts) each.cost.forEach((value, at) => (sum[at] += value));
+  for (const each of parts)
+    each.cost.forEach((value, at) => (sum[at] += value));
   assert.deepEqual(sum, part.cost);
   assert.deepEqual(parts.map(({ lineno }) => lineno).sort(), [5, 9]);
 });
@@ -110,7 +112,8 @@ test("lines by themselves add up to the total", () => {
   const costs = callCosts(scene());
   const parts = ownParts(scene(), costs);
   const total = costs.total.map(() => 0);
-  for (const { cost } of parts) cost.forEach((value, at) => (total[at] += value));
+  for (const { cost } of parts)
+    cost.forEach((value, at) => (total[at] += value));
   assert.deepEqual(total, costs.total);
 });
 
@@ -143,6 +146,8 @@ test("each step has its own peak, with what the steps before it hold", () => {
   const made = { ...scene(), steps, counted_storages };
   const held = steps.map((_, step) => callCosts(made, step).total[1]);
   assert.deepEqual(held, [101, 21, 30]);
-  steps.forEach((step, at) => assert.equal(held[at], peakIn(made, step).nbytes));
+  steps.forEach((step, at) =>
+    assert.equal(held[at], peakIn(made, step).nbytes),
+  );
   assert.deepEqual(line(callCosts(made, 2), "model.py", 9).cost[1], 30);
 });

@@ -2,8 +2,14 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { BREAKS, functionsOf } from "../../assets/viewer/views/source/excerpt.js";
-import { StorageRows, namesOf } from "../../assets/viewer/views/tensors/storage_rows.js";
+import {
+  BREAKS,
+  functionsOf,
+} from "../../assets/viewer/views/source/excerpt.js";
+import {
+  StorageRows,
+  namesOf,
+} from "../../assets/viewer/views/tensors/storage_rows.js";
 
 const storage = (index, holds, fields = {}) => ({
   ...{
@@ -54,7 +60,10 @@ test("a row has its bytes in all and those at the peak", () => {
     storage(at, [2 * at, 2 * at + 1], { name: "h" }),
   );
   const [row] = new StorageRows(storeOf(storages, -1)).rows;
-  assert.deepEqual([row.storages.length, row.nbytes, row.atPeak, row.held], [13, 104, 8, 1]);
+  assert.deepEqual(
+    [row.storages.length, row.nbytes, row.atPeak, row.held],
+    [13, 104, 8, 1],
+  );
 });
 
 test("a row of several tensors has the range of their names", () => {
@@ -66,7 +75,9 @@ test("a row of several tensors has the range of their names", () => {
 });
 
 test("what was never held has a row of its own, without bytes", () => {
-  const storages = Array.from({ length: 13 }, (_, at) => storage(at, at ? [0, 1] : []));
+  const storages = Array.from({ length: 13 }, (_, at) =>
+    storage(at, at ? [0, 1] : []),
+  );
   const rows = new StorageRows(storeOf(storages, -1)).rows;
   assert.deepEqual(
     rows.map(({ storages, nbytes }) => [storages.length, nbytes]),
@@ -111,10 +122,9 @@ test("an excerpt is from the def to the end of the lines that matter", () => {
 
 test("top-level code is no part of the function above it", () => {
   const lines = new Map(
-    ["def f(x):", "    y = x", "    return y", "m = f(1)", "m.backward()"].map((t, at) => [
-      at + 1,
-      t,
-    ]),
+    ["def f(x):", "    y = x", "    return y", "m = f(1)", "m.backward()"].map(
+      (t, at) => [at + 1, t],
+    ),
   );
   assert.deepEqual(
     functionsOf(lines, (line) => line === 2),
@@ -131,5 +141,9 @@ test("a line is broken at commas and operators only", () => {
     "dtype=",
     "torch.bool)",
   ]);
-  assert.deepEqual(split("a + 1e-4, float('-inf')"), ["a + ", "1e-4, ", "float('-inf')"]);
+  assert.deepEqual(split("a + 1e-4, float('-inf')"), [
+    "a + ",
+    "1e-4, ",
+    "float('-inf')",
+  ]);
 });

@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { compressedAxis, proportionalAxis } from "../../assets/viewer/scene/time_axis.js";
+import {
+  compressedAxis,
+  proportionalAxis,
+} from "../../assets/viewer/scene/time_axis.js";
 import { idleTimes } from "../../assets/viewer/scene/idle_and_compile_times.js";
 
 test("an axis without idle intervals is proportional", () => {

@@ -67,12 +67,15 @@ test("no bar of a block or node leaves its backward call", () => {
   const [calls, blocks, nodes] = backwardBars(spans, ["h.0", "h.1"]);
   assert.equal(blocks.length, 18);
   for (const bar of [...blocks, ...nodes]) {
-    assert.ok(calls.some((call) => call.start <= bar.start && bar.end <= call.end));
+    assert.ok(
+      calls.some((call) => call.start <= bar.start && bar.end <= call.end),
+    );
   }
 });
 
 test("a number alone is ambiguous next to numbers of something else", () => {
-  const module = (label, at) => span("module", at, at + 10, { label, depth: 1 });
+  const module = (label, at) =>
+    span("module", at, at + 10, { label, depth: 1 });
   const ambiguous = (...labels) =>
     track("forward", labels.map(module)).bars.map((bar) => bar.ambiguous);
   assert.deepEqual(ambiguous("h.0", "h.1", "head"), [false, false, false]);

@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { formatDuration, formatTimes } from "../../assets/viewer/scene/format_numbers_and_names.js";
+import {
+  formatDuration,
+  formatTimes,
+} from "../../assets/viewer/scene/format_numbers_and_names.js";
 
 test("times of an axis have as many digits as tell them apart", () => {
   assert.deepEqual(formatTimes([3.1805e9, 3.181e9, 3.1815e9]), [
@@ -16,8 +19,8 @@ test("times of an axis have as many digits as tell them apart", () => {
 });
 
 test("durations have two or three digits, and a zero if they are rounded", () => {
-  const texts = [999, 4.1e3, 10e6, 10.04e6, 100e6, 4.05e6, 2e9, 1.001e9].map((ns) =>
-    formatDuration(ns),
+  const texts = [999, 4.1e3, 10e6, 10.04e6, 100e6, 4.05e6, 2e9, 1.001e9].map(
+    (ns) => formatDuration(ns),
   );
   assert.deepEqual(texts, [
     "999 ns",

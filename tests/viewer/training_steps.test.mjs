@@ -104,7 +104,9 @@ test("two steps are compared by module and line; numbered modules are merged", (
       ["line", "y = f(x)", [1, 2], 3],
     ],
   );
-  const added = rows.find(({ merged, module }) => !merged && module === "net.h.1");
+  const added = rows.find(
+    ({ merged, module }) => !merged && module === "net.h.1",
+  );
   assert.equal(added.status, "added");
 });
 

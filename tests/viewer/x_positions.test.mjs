@@ -22,7 +22,11 @@ function xOf({ rows, links, bends = [], main = [], half = 20 }) {
     rows,
     isBend,
     weight: cells.map((_, cell) =>
-      main.includes(cell) ? MAIN_WEIGHT : isBend[cell] ? BEND_WEIGHT : NODE_WEIGHT,
+      main.includes(cell)
+        ? MAIN_WEIGHT
+        : isBend[cell]
+          ? BEND_WEIGHT
+          : NODE_WEIGHT,
     ),
     above: cells.map(() => []),
     below: cells.map(() => []),
@@ -31,7 +35,8 @@ function xOf({ rows, links, bends = [], main = [], half = 20 }) {
     x: cells.map(() => 0),
   };
   for (const [lower, upper] of links) {
-    const weight = main.includes(lower) && main.includes(upper) ? MAIN_WEIGHT : 1;
+    const weight =
+      main.includes(lower) && main.includes(upper) ? MAIN_WEIGHT : 1;
     grid.above[lower].push([upper, 0, weight]);
     grid.below[upper].push([lower, 0, weight]);
   }
