@@ -696,8 +696,8 @@ class Trace:
 
     @property
     def _audit_text(self) -> str:
-        said = sentence_on_audit(self._facts, self._findings)
-        return said.text if said else ""
+        sentence = sentence_on_audit(self._facts, self._findings)
+        return sentence.text if sentence else ""
 
     @cached_property
     def _memory_model(self) -> SavedMemoryModel:

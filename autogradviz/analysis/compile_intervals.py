@@ -34,7 +34,7 @@ def find_compilations(log: Log, end_ns: int) -> Iterator[tuple[CompileStarted, i
 def compile_intervals(log: Log, end_ns: int) -> list[tuple[int, int]]:
     """Return start and end of the intervals in which a compiler ran, ascending, without overlaps.
 
-    An interval inside of a backward or of a node is no time of theirs.
+    The times of a backward and of a node do not contain the intervals inside them.
     """
     return join_intervals((start.time_ns, stop) for start, stop in find_compilations(log, end_ns))
 

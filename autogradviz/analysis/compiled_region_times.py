@@ -41,7 +41,7 @@ class RegionTime:
 
 
 class _Recording(Protocol):
-    """What is read of an analysis, which builds its timeline from these times."""
+    """The part of an analysis that its timeline is built from."""
 
     @property
     def log(self) -> Log: ...

@@ -1,4 +1,4 @@
-"""What is said of the audit of a recording without findings: the lines that cut a gradient path.
+"""Sentence on the audit of a recording without findings: the lines that cut a gradient path.
 
 The summary in text, the facts of the viewer, its badge and the answers of its search say the same.
 """

@@ -54,7 +54,7 @@ def render_summary(
     """Return the figures of a recording, the titles of its findings and the next call.
 
     The engine is named if it was the slower one and not chosen. A command has no next call.
-    ``audit`` is what is said of the audit, "" if nothing.
+    ``audit`` is a sentence on the audit, "" for none.
     """
     s = scene.summary
     table = Table.grid(padding=(0, 2))

@@ -159,10 +159,14 @@ def with_causes(
     chosen = findings[:MAX_STORIES]
     builder = StoryBuilder(analysis, chosen)
     stories = [steps.story(at, builder.stations(finding)) for at, finding in enumerate(chosen)]
-    said = sentence_on_audit(facts, findings)
-    if said is not None:
+    sentence = sentence_on_audit(facts, findings)
+    if sentence is not None:
         known = SceneFact(
-            text=said.text, view="findings", good=False, topic="gradients", lines=len(said.lines)
+            text=sentence.text,
+            view="findings",
+            good=False,
+            topic="gradients",
+            lines=len(sentence.lines),
         )
         scene = replace(scene, facts=(*scene.facts, known))
     return replace(
@@ -173,7 +177,7 @@ def with_causes(
         cause_steps=tuple(steps.rows),
         audit_entries=entries,
         answers=answers,
-        questions=build_questions(scene, said.lines[0] if said else None),
+        questions=build_questions(scene, sentence.lines[0] if sentence else None),
     )
 
 

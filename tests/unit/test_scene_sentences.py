@@ -139,7 +139,7 @@ class _DetachesABranch(nn.Module):
         return x + self.second(x.detach())
 
 
-def test_a_line_that_cuts_a_path_of_a_healthy_step_is_said():
+def test_a_line_that_cuts_a_path_of_a_healthy_step_is_a_fact():
     model = _DetachesABranch()
     with autogradviz.record(model) as trace:
         model(torch.rand(2, 3)).sum().backward()

@@ -1,4 +1,4 @@
-"""What is said of the audit of a recording without findings."""
+"""Sentence on the audit of a recording without findings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def fact(lineno, mechanism="cut", **fields):
 
 
 def test_a_line_that_cuts_a_path_is_named_once():
-    said = sentence_on_audit([fact(5), fact(5)], ())
-    assert said.text == "1 line cuts a gradient path (net.py:5)"
-    assert [line.lineno for line in said.lines] == [5]
+    sentence = sentence_on_audit([fact(5), fact(5)], ())
+    assert sentence.text == "1 line cuts a gradient path (net.py:5)"
+    assert [line.lineno for line in sentence.lines] == [5]
 
 
 def test_several_lines_are_counted():
-    said = sentence_on_audit([fact(5), fact(9)], ())
-    assert said.text == "2 lines cut a gradient path (net.py:5, net.py:9)"
+    sentence = sentence_on_audit([fact(5), fact(9)], ())
+    assert sentence.text == "2 lines cut a gradient path (net.py:5, net.py:9)"
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_several_lines_are_counted():
         ([fact(5, weight=weight("cut without effect", 0.5))], ()),
     ],
 )
-def test_nothing_is_said_without_a_cut_that_has_an_effect(facts, findings):
+def test_no_sentence_without_a_cut_that_has_an_effect(facts, findings):
     assert sentence_on_audit(facts, findings) is None

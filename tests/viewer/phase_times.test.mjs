@@ -130,9 +130,9 @@ test("a backward that stopped has its own time, not that of all steps", () => {
     summary: { raised: "RuntimeError: stopped" },
     call_times: [],
   };
-  const said = (...range) => stoppedBackward({ scene }, range, -1);
-  assert.equal(said(0, 100 * ms), "Backward of step 5 stopped after 15 ms. ");
-  assert.equal(said(0, 40 * ms), "");
+  const textOf = (...range) => stoppedBackward({ scene }, range, -1);
+  assert.equal(textOf(0, 100 * ms), "Backward of step 5 stopped after 15 ms. ");
+  assert.equal(textOf(0, 40 * ms), "");
 });
 
 test("a line that stalls in one step has that step in its sentence", () => {

@@ -88,7 +88,7 @@ export function paintNode(pen, box, node, look) {
 }
 
 /**
- * Return what a red node is if backward stopped in another one than that of the finding.
+ * Return the role of a red node if backward stopped in another one than that of the finding.
  *
  * @param {SceneNode} node
  * @returns {string}
