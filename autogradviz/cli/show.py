@@ -165,8 +165,10 @@ def _steps(analysis: Analysis) -> str:
     if not steps:
         return f"none ended; {backwards}"
     numbers = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
-    last = " and one that did not end" if len(analysis.steps) > len(steps) else ""
-    return f"{len(steps):,} ended ({numbers}){last}, {backwards}"
+    count = f"{len(steps):,} ({numbers})"
+    if len(analysis.steps) > len(steps):
+        count = f"{len(steps):,} ended ({numbers}) and one that did not end"
+    return f"{count}, {backwards}"
 
 
 def _section(title: str, table: Table) -> list[RenderableType]:

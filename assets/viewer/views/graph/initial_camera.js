@@ -58,7 +58,10 @@ export function initialCamera(canvas) {
     // The whole width, unless text is then too small to read.
     const across = scaleOf(graph.w);
     const filled = Math.max(across, Math.min(READABLE, (width - 6) / graph.w));
-    const scale = filled >= READABLE_WHOLE ? filled : rows ? scaleOf(rows.w) : COMFORTABLE;
+    // The rows lead the picture, if they are larger then.
+    const isLarger = rows && scaleOf(rows.w) >= READABLE_VICTIM;
+    const isWhole = isLarger ? across >= READABLE : filled >= READABLE_WHOLE;
+    const scale = isWhole ? filled : rows ? scaleOf(rows.w) : COMFORTABLE;
     const camera = centered(rows ?? rectOf(box), width, height, scale);
     // What fits is in the middle.
     const middle = centered(graph, width, height, scale);
