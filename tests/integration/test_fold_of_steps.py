@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from torch.utils.checkpoint import CheckpointError, checkpoint
 
 import autogradviz
 from autogradviz.analysis.flame_graph import backward_times, build_flame_rows
+from autogradviz.render.svg.saved_memory_fold import render_fold_svg
 from autogradviz.render.widget import HEIGHT, HEIGHT_OF_FOLD
 from autogradviz.scene import saved_memory_fold
 from autogradviz.scene.saved_memory_fold import FEW_RIBBONS, MAX_RIBBONS, SCALE
@@ -191,6 +193,21 @@ def test_lower_edges_cover_the_step_whatever_the_times(monkeypatch, times):
     monkeypatch.setattr(saved_memory_fold, "backward_times", chosen)
     ends = [end for ribbon in of_blocks()._viewer_scene.ribbons for end in ribbon.bottom]
     assert (min(ends), max(ends)) == (0, SCALE)
+
+
+@pytest.mark.parametrize("edge", ["top", "bottom"])
+def test_the_svg_names_the_time_between_ops(edge):
+    scene = of_blocks()._viewer_scene
+    (fold,) = scene.folds
+    times = {"top": ("forward_ns", 70), "bottom": ("backward_ns", 50)}
+    part, rest = times[edge]
+    none = {name: 0 for name, _ in times.values()}
+    end = (0, SCALE // 4) if edge == "top" else (3 * SCALE // 4, SCALE)
+    first = replace(scene.ribbons[0], **none | {part: 30, edge: end})
+    scene = replace(scene, ribbons=(first,))
+    fold = replace(fold, **none | {part: 30 + rest})
+    drawn = render_fold_svg(scene, fold)
+    assert re.findall(r"between ops · (\d+) ns", drawn) == [str(rest)]
 
 
 def test_the_block_in_which_recomputation_stopped_has_its_time():

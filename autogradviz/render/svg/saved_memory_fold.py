@@ -80,6 +80,8 @@ def render_fold_svg(
     parts += [drawing.ribbon(ribbon) for ribbon in ribbons]
     parts += drawing.bars(ribbons, "top", top - BAR, colors.edge)
     parts += drawing.bars(ribbons, "bottom", bottom + 2, colors.backward)
+    parts += drawing.between_ops(ribbons, "top", top - BAR, fold.forward_ns)
+    parts += drawing.between_ops(ribbons, "bottom", bottom + 2, fold.backward_ns)
     parts += [] if stopped else [drawing.open_end(each) for each in ribbons if each.state == "kept"]
     parts += drawing.waists(ribbons)
     if film is not None:
@@ -239,6 +241,28 @@ class _Drawing:
                     x, fill = left + width / 2, self._colors.text
                     yield svg.text(x, y + 13, form, fill=fill, size=FONT_SIZE, anchor="middle")
                     break
+
+    def between_ops(
+        self, ribbons: Sequence[SceneRibbon], edge: str, y: float, whole_ns: int
+    ) -> Iterator[str]:
+        """Yield the part of an edge in which no op and no node ran, with its time."""
+        forward = edge == "top"
+        at = [each for each in ribbons if getattr(each, edge)]
+        ns = whole_ns - sum(each.forward_ns if forward else each.backward_ns for each in ribbons)
+        if not at or ns <= 0:
+            return
+        low = max(each.top[1] for each in at) if forward else min(each.waist[0] for each in at)
+        high = SCALE if forward else min(each.bottom[0] for each in at)
+        left, width = self._x(low), self._x(high) - self._x(low) - 1
+        if width < PAPER_MARGIN:
+            return
+        style = svg.stroke(self._colors.line)
+        yield svg.rect(left, y, width, BAR - 2, radius=3, style=style)
+        for form in (f"between ops · {format_duration(ns)}", "between ops"):
+            if text_width(form, FONT_SIZE) < width - 8:
+                x, fill = left + width / 2, self._colors.text2
+                yield svg.text(x, y + 13, form, fill=fill, size=FONT_SIZE, anchor="middle")
+                break
 
     def waists(self, ribbons: Sequence[SceneRibbon]) -> Iterator[str]:
         """Yield name and bytes of each block."""
