@@ -203,11 +203,11 @@ def test_the_svg_names_the_time_between_ops(edge):
     part, rest = times[edge]
     none = {name: 0 for name, _ in times.values()}
     end = (0, SCALE // 4) if edge == "top" else (3 * SCALE // 4, SCALE)
-    first = replace(scene.ribbons[0], **none | {part: 30, edge: end})
+    first = replace(scene.ribbons[0], **none | {part: 30_000_000, edge: end})
     scene = replace(scene, ribbons=(first,))
-    fold = replace(fold, **none | {part: 30 + rest})
+    fold = replace(fold, **none | {part: (30 + rest) * 1_000_000})
     drawn = render_fold_svg(scene, fold)
-    assert re.findall(r"between ops · (\d+) ns", drawn) == [str(rest)]
+    assert re.findall(r"between ops · (\d+)\.0 ms", drawn) == [str(rest)]
 
 
 def test_the_block_in_which_recomputation_stopped_has_its_time():
