@@ -9,7 +9,7 @@ import pytest
 
 import autogradviz
 
-pytestmark = pytest.mark.one_in(2, reason="runs each script twice", in_ci=1)
+pytestmark = pytest.mark.one_in(4, reason="runs each script twice", in_ci=2)
 
 HEAD = """
 import torch
