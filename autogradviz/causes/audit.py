@@ -143,6 +143,7 @@ def _merged(fact: Fact, own: Fact) -> Fact:
         parameters=own.parameters or fact.parameters,
         share=own.share,
         others=tuple(dict.fromkeys((*fact.others, *own.others))),
+        unchecked=own.unchecked,
     )
     if fact.confidence != "hint":
         return merged

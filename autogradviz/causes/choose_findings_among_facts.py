@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.causes.audit import ranked_facts
-from autogradviz.causes.hooks_and_custom_backwards import NOT_CHECKED
 from autogradviz.causes.order_of_facts import (
     LEAST_FINDING,
     LEAST_SHARE_OF_FIRST,
@@ -103,9 +102,7 @@ def unchecked_backwards(facts: Sequence[Fact]) -> list[SourceLocation]:
     return [
         fact.culprit
         for fact in facts
-        if NOT_CHECKED in fact.effect
-        and fact.culprit is not None
-        and not is_installed(fact.culprit.filename)
+        if fact.unchecked and fact.culprit is not None and not is_installed(fact.culprit.filename)
     ]
 
 

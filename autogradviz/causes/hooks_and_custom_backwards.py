@@ -77,10 +77,6 @@ def _hooks(graph: CausalGraph) -> Iterator[Fact]:
         )
 
 
-NOT_CHECKED: Final = "its formula is not checked here"
-"""The end of the effect of a backward that only ``check`` and ``verify`` can judge."""
-
-
 def _functions(graph: CausalGraph) -> Iterator[Fact]:
     """Yield a fact for each custom Function whose backward a loss needs."""
     analysis = graph.analysis
@@ -110,7 +106,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             culprit=place,
             effect=f"the hand-written backward of {name} gives "
             f"{plural(len(leaves), 'parameter')} ({percent(share)} of the elements) their "
-            f"gradients, {plural(len(nodes), 'time')}; {NOT_CHECKED}{zero}",
+            f"gradients, {plural(len(nodes), 'time')}; its formula is not checked here{zero}",
             # That a formula is not checked is no evidence against it: an entry, not a finding.
             weight=weight("formula that gives zeros" if zero else formula, share),
             explanation=[
@@ -125,6 +121,7 @@ def _functions(graph: CausalGraph) -> Iterator[Fact]:
             share=share,
             events=(),
             fix="autogradviz.check(step, model)  # prints whether it is right",
+            unchecked=True,
         )
 
 

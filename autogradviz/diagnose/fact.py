@@ -56,6 +56,7 @@ class Fact:
         region_id: the checkpointed region concerned, if any.
         culprit_run: the operator call at fault on the culprit's line.
         changes: see ``Finding``.
+        unchecked: it is a formula that only ``check`` and ``verify`` can judge.
     """
 
     slug: str = ""
@@ -78,6 +79,7 @@ class Fact:
     region_id: int | None = None
     culprit_run: CulpritRun | None = None
     changes: tuple[Change, ...] = ()
+    unchecked: bool = False
 
     def __post_init__(self) -> None:
         if not _is_python(self.fix):

@@ -7,6 +7,7 @@ each read of a variable.
 from __future__ import annotations
 
 import ast
+from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -516,17 +517,13 @@ def _tensors_made_later(place: SourceLocation, statement: ast.stmt) -> list[str]
             continue
         if node.lineno <= place.lineno or node.value is None:
             continue
-        text = ast.unparse(node)
-        made = [
-            call
-            for call in _named_calls(ast.parse(f"def _():\n {text}").body[0], tuple(_MAKES_LEAVES))
-            if call.args and ast.unparse(call.args[0]) in names
-        ]
-        if made:
-            after = replace(place, lineno=node.lineno)
-            copy = ast.parse(f"def _():\n {text}").body[0]
-            changed = _NumberRemover(after).visit(copy)
-            found[node.lineno] = ast.unparse(changed.body[0])
+        makes = any(
+            call.args and ast.unparse(call.args[0]) in names
+            for call in _named_calls(node, tuple(_MAKES_LEAVES))
+        )
+        if makes:
+            remover = _NumberRemover(replace(place, lineno=node.lineno))
+            found[node.lineno] = ast.unparse(remover.visit(deepcopy(node)))
     return [f"{found[line]}  # at line {line}" for line in sorted(found)]
 
 
@@ -557,9 +554,8 @@ def _statements_with_numbers(place: SourceLocation, name: str) -> tuple[bool, se
             and ast.unparse(call.func.value) == name
         ):
             continue
-        text = ast.unparse(node)
-        changed = ast.unparse(_NumberRemover().visit(ast.parse(text)))
-        if changed != text:
+        changed = ast.unparse(_NumberRemover().visit(deepcopy(node)))
+        if changed != ast.unparse(node):
             found.add((node.lineno, changed))
     return is_list, found
 
