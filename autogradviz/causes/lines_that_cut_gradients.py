@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 # The effects of cuts: the parameters that lose a gradient, or one of its ways, at each line.
 
 
-_SAMPLES: Final = 2  # calls of one line whose parameters are counted
+_SAMPLES: Final = 2  # readers of one line that are looked at
+_CALLS: Final = 200  # calls of one line whose parameters are counted
 
 
 def find_cuts(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
@@ -54,10 +55,8 @@ class _Effects:
     def fact(self, line: Cut) -> Fact | None:
         """Return the fact of a line, None if its values depend on no parameter."""
         graph = self._graph
-        behind: set[int] = set()
         ops = list(line.ops)
-        for index in dict.fromkeys([*ops[:_SAMPLES], ops[-1]]):
-            behind |= graph.parameters_behind(index)
+        behind = graph.parameters_behind(*ops[:_CALLS], ops[-1])
         if not behind:
             return None  # the values depend on no parameter: data, initialization
         without = behind - graph.got_gradient.keys() - self._requested

@@ -74,7 +74,7 @@ def find_refusal(
         confidence="likely",
         others=others,
         events=seqs,
-        fix=_FIX if of_torch else "",
+        fix=_FIX if of_torch and origins else "",
     )
     if failed is not None:
         yield from _constructors(graph, failed, origins, error.location, seqs)

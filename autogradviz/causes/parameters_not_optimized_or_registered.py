@@ -114,16 +114,23 @@ def _made_at(evidence: Evidence, stack_id: int | None, leaf: int) -> SourceLocat
     if not unregistered:
         return place
     for frame in stack:
-        owner = frame.function.rpartition(f".{_INIT}")[0].rpartition(".")[2]
-        if owner and owner in types:
+        if _class_of(frame) in types:
             place = frame
             continue
         break
     return place
 
 
+def _class_of(frame: SourceLocation) -> str:
+    """Return the name of the class whose constructor a frame runs, "" if it runs none."""
+    return frame.function.rpartition(f".{_INIT}")[0].rpartition(".")[2]
+
+
 def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
-    """Yield a fact for each tensor that a constructor made and that is read like a parameter."""
+    """Yield a fact for each tensor that a constructor made and that is read like a parameter.
+
+    A class without a base class is no module: nothing registers what it owns.
+    """
     analysis = evidence.analysis
     groups: dict[SourceLocation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, tensor_id, creator in _constants(graph):
@@ -132,6 +139,7 @@ def _no_parameters(graph: CausalGraph, evidence: Evidence) -> Iterator[Fact]:
             stack
             and stack[0].function.endswith(f".{_INIT}")
             and not _is_declared(stack[0], analysis.stack(graph.stacks[creator]))
+            and source.inherits(stack[0].filename, _class_of(stack[0]))
         ):
             groups[stack[0]][tensor_id].append(index)
     for place, tensors in groups.items():

@@ -341,6 +341,58 @@ def test_memory_made_for_a_parameter_is_not_called_unregistered(declared):
     assert slugs == ([] if declared else ["tensor-not-registered"])
 
 
+def test_a_tensor_of_an_object_that_is_no_module_is_not_called_unregistered():
+    class Schedule:
+        def __init__(self):
+            self.keep = torch.rand(3)
+
+    weight = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        schedule = Schedule()
+        (weight * schedule.keep).sum().backward()
+    assert trace.diagnose() == []
+    assert [entry.mechanism for entry in trace.audit()] == []
+
+
+class Gated(nn.Module):
+    """Scales its input by what a decorated method computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(3, 3)
+        self.body = nn.Linear(3, 3)
+
+    @torch.no_grad()
+    def scale(self, x):
+        return self.gate(x).sigmoid()
+
+    def forward(self, x):
+        return self.body(x) * self.scale(x)
+
+
+def test_a_line_that_cuts_in_several_modules_counts_the_parameters_of_all():
+    model = nn.Sequential(Gated(), Gated(), Gated())
+    with autogradviz.record(model) as trace:
+        for _ in range(2):
+            model(torch.rand(4, 3)).sum().backward()
+    (entry,) = [entry for entry in trace.audit() if entry.mechanism == "cut"]
+    (finding,) = trace.diagnose()
+    assert finding.title.startswith("6 parameters got no gradient")
+    assert entry.effect.startswith("6 parameters ")
+    assert len(entry.parameters) == 6
+    assert entry.fix == finding.fix == (
+        "# delete the decorator @torch.no_grad(), if the gradients are wanted here"
+    )  # fmt: skip
+
+
+def test_a_failed_backward_has_no_advice_on_operands():
+    with pytest.raises(RuntimeError, match="a second time"), autogradviz.record() as trace:
+        loss = torch.rand(3, requires_grad=True).square().sum()
+        loss.backward()
+        loss.backward()
+    assert not any("give the operands" in entry.fix for entry in trace.audit())
+
+
 def raised_in(tmp_path, body):
     """Return the statements and effects of a program that raises, without the exception's own."""
     path = tmp_path / "raises.py"

@@ -589,3 +589,28 @@ def test_a_fix_moves_the_statement_of_the_optimizer_below_the_line_that_replaced
     line = replaced_head.__code__.co_firstlineno + 3
     statement = "optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)"
     assert finding.fix.startswith(f"{statement}  # after line {line}\n")
+
+
+def rounded_and_shown(model, optimizer):
+    shown = {}
+    value = model(torch.ones(1, 2)).sum()
+    value = shown["loss"] = round(value.item(), 5)
+    (value * torch.ones(1, requires_grad=True)).sum().backward()
+
+
+def rounded_to_scale(model, optimizer):
+    value = model(torch.ones(1, 2)).sum()
+    factor = round(value.item(), 5)
+    (factor * torch.ones(1, requires_grad=True)).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (rounded_and_shown, "shown['loss'] = round(value.item(), 5)"),
+        (rounded_to_scale, "# use the tensor itself, without .item()"),
+    ],
+)
+def test_a_function_of_python_gets_no_tensor_in_a_fix(step, fix):
+    finding, _ = first_finding(step)
+    assert finding.fix.startswith(fix)

@@ -141,6 +141,8 @@ def fix_of(kind: EndKind, location: SourceLocation | None) -> str:
         )
     elif changed is None and kind in _THROUGH_NUMBERS:
         changed = without_numbers(location)
+    elif changed is None and kind == "mode" and location and location.text.startswith("@"):
+        changed = f"# delete the decorator {location.text}, if the gradients are wanted here"
     elif changed is None and kind in _REWRITTEN:
         changed = _REWRITTEN[kind](location)
     return changed or FIXES[kind]

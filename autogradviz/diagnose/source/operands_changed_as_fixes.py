@@ -22,7 +22,7 @@ from autogradviz.diagnose.source.statements_rewritten_as_fixes import statements
 from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.analysis import SourceLocation
 
@@ -448,12 +448,16 @@ def without_numbers(location: SourceLocation | None) -> str | None:
 
     ``torch.tensor(x.item())`` becomes ``x``, ``torch.tensor([a, b])`` ``torch.stack([a, b])``. The
     statements before it that put numbers into a variable of which it makes a tensor are changed
-    too, each with its line. None if it does neither, or would only assign a variable to itself.
+    too, each with its line. A number that goes to a function of Python, as ``round``, stays one,
+    and is not assigned to the variable of its tensor. None if it does neither, or would only assign
+    a variable to itself.
     """
     for statement in simple_statements(location):
         before = ast.unparse(statement)
         remover = _NumberRemover(location)
         changed = remover.visit(statement)
+        if remover.number_is_needed:
+            return _with_tensors_kept(simple_statements(location), before)
         if ast.unparse(changed) != before and not _assigns_itself(changed):
             earlier = [f"{text}  # at line {line}" for line, text in sorted(remover.earlier)]
             later = [] if location is None else _tensors_made_later(location, statement)
@@ -465,6 +469,10 @@ _MAKES_LEAVES: Final = frozenset(
     {"tensor", "as_tensor", "Tensor", "FloatTensor", "Variable", "Parameter", "from_numpy"}
 )
 _MAKES_NUMBERS: Final = frozenset({"item", "tolist", "numpy"})
+_TAKES_NUMBERS: Final = frozenset(
+    {"round", "int", "str", "format", "divmod", "Decimal", "Fraction"}
+)
+"""Functions of Python that refuse a tensor, or make a number of it; as those of ``math``."""
 
 
 class _NumberRemover(ast.NodeTransformer):
@@ -474,12 +482,20 @@ class _NumberRemover(ast.NodeTransformer):
         self._location = location
         self.earlier: set[tuple[int, str]] = set()
         """The statements that put tensors, not numbers, into the variables: line and text."""
+        self.number_is_needed = False
+        """Whether a function of Python, which takes no tensor, is called with such a number."""
+        self._removed = 0
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Rewrite one call after its arguments."""
+        removed = self._removed
         self.generic_visit(node)
         name = last_name(node.func)
+        takes_numbers = name in _TAKES_NUMBERS or ast.unparse(node.func).startswith("math.")
+        if takes_numbers and self._removed > removed:
+            self.number_is_needed = True
         if name in _MAKES_NUMBERS and isinstance(node.func, ast.Attribute) and not node.args:
+            self._removed += 1
             return node.func.value
         if name == "float" and len(node.args) == 1:
             return node.args[0]
@@ -500,6 +516,21 @@ class _NumberRemover(ast.NodeTransformer):
             if is_list:
                 return ast.Call(stack, [value], [])
         return value
+
+
+def _with_tensors_kept(statements: Iterable[ast.stmt], text: str) -> str | None:
+    """Return an assignment without the targets whose tensors its numbers are made of.
+
+    None if it is no assignment, or has no other target.
+    """
+    for statement in statements:
+        if ast.unparse(statement) != text or not isinstance(statement, ast.Assign):
+            continue
+        read = {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)}
+        kept = [t for t in statement.targets if not isinstance(t, ast.Name) or t.id not in read]
+        if kept and len(kept) < len(statement.targets):
+            return ast.unparse(ast.Assign(kept, statement.value, lineno=statement.lineno))
+    return None
 
 
 def _tensors_made_later(place: SourceLocation, statement: ast.stmt) -> list[str]:

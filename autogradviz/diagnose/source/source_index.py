@@ -70,6 +70,13 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES: Final = (*_FUNCTIONS, ast.ClassDef)
 
 
+def inherits(filename: str, class_name: str) -> bool:
+    """Return whether a class has a base class; True if it is not found in the file."""
+    tree = _tree(filename)
+    classes = [] if tree is None else [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    return all(each.bases for each in classes if each.name == class_name)
+
+
 def _below(owner: ast.AST) -> Iterator[ast.AST]:
     """Yield the functions and classes defined directly in a scope."""
     queue = list(ast.iter_child_nodes(owner))
