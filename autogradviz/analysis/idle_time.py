@@ -56,6 +56,12 @@ def find_idle(analysis: Analysis) -> tuple[int, ...]:
     return tuple(time_ns for interval in sorted(idle) for time_ns in interval)
 
 
+def active_time(analysis: Analysis) -> int:
+    """Return the nanoseconds of a recording that are in no idle interval."""
+    found = find_idle(analysis)
+    return analysis.end_ns - sum(found[1::2]) + sum(found[::2])
+
+
 def busy_time(analysis: Analysis) -> Callable[[int], int]:
     """Return a function that maps a time to the time until then in which something ran.
 

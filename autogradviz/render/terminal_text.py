@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
+from autogradviz.analysis.idle_time import active_time
 from autogradviz.diagnose.finding import finding_lines
 from autogradviz.diagnose.finding_text import CONTROLS
 from autogradviz.support.import_rich_keep_random_state import Console, Group, Segment, Table, Text
@@ -102,12 +103,9 @@ def _finding_row(finding: SceneFinding) -> RichText:
 
 
 def ops_text(analysis: Analysis) -> str:
-    """Return the number of ops, the time from the first to the end of the last, and the events."""
-    ops = analysis.ops
-    first = min((op.time_ns for op in ops), default=0)
-    last = max((op.time_ns + op.duration_ns for op in ops), default=0)
-    duration = format_duration(last - first)
-    return f"{len(ops):,} in {duration} ({plural(len(analysis.log), 'event')})"
+    """Return the number of ops, the time without idle intervals, and the number of events."""
+    active = format_duration(active_time(analysis))
+    return f"{len(analysis.ops):,} in {active} active ({plural(len(analysis.log), 'event')})"
 
 
 def engine_text(analysis: Analysis) -> str:

@@ -92,14 +92,15 @@ def test_summary_names_the_python_engine_unless_it_was_chosen(option, shown):
 
 
 def test_summary_and_overview_name_one_duration():
-    """From the first op to the end of the last, without what opening a recording takes."""
+    """The time in which something ran, as in the viewer's header."""
     log = m.make_log(
         m.op("exp", (1,), time_ns=30_000_000, duration_ns=1_000_000),
         m.op("sin", (2,), time_ns=35_000_000, duration_ns=4_000_000),
-        m.op("cos", (3,), time_ns=36_000_000, duration_ns=1_000_000),
+        m.op("cos", (3,), time_ns=39_000_000, duration_ns=1_000_000),
+        m.op("tan", (4,), time_ns=40_000_000),
     )
     trace = Trace(log)
-    expected = f"ops    3 in 9.0 ms ({len(log)} events)"
+    expected = f"ops    4 in 6.0 ms active ({len(log)} events)"
     assert expected in str(trace).splitlines()
     assert expected.split() in [line.split() for line in as_text(overview(trace)).splitlines()]
 
