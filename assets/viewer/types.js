@@ -314,7 +314,7 @@
  * One answer to "why?". A widget asks Python for answers that are not stored.
  *
  * @typedef {object} SceneAnswer
- * @property {string} subject "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
+ * @property {string} subject "node 12", "storage 3", "finding 0": an index; "parameter down.weight", "error"
  * @property {string} target "encoder.weight"
  * @property {string} question "no gradient"
  * @property {Flag} ordinary nothing is wrong

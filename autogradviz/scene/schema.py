@@ -343,7 +343,7 @@ class SceneCauseStep:
 class SceneAnswer:
     """One answer to "why?". A widget asks Python for answers that are not stored."""
 
-    subject: str  # "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
+    subject: str  # "node 12", "storage 3", "finding 0": an index; "parameter down.weight", "error"
     target: str  # "encoder.weight"
     question: str  # "no gradient"
     ordinary: bool  # nothing is wrong

@@ -303,7 +303,7 @@ export class StackedMemory {
     const { length } = this.layers;
     if (this.legendHeight) {
       const row = length - 1 - at;
-      const half = (width - 2 * RIGHT) / 2;
+      const half = width / 2 - RIGHT;
       const x = RIGHT + (row % 2) * (half + 6);
       const y = height - this.legendHeight + ((row >> 1) + 0.5) * LEGEND_ROW;
       return { x, end: x + half - 6, y, step: LEGEND_ROW };

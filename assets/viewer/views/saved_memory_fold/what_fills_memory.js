@@ -106,8 +106,9 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
 function heldAtPeak(scene, { peak_ns }, ribbon, held) {
   if (ribbon.elsewhere) return 0;
   if (!held) return heldBytes(scene, ribbon, peak_ns);
-  const storages = ribbon.members.map((at) => scene.counted_storages[at]);
-  return storages.reduce((sum, { storage_id: id }) => sum + (held.atPeak.get(id) ?? 0), 0);
+  const bytesOf = (/** @type {number} */ at) =>
+    held.atPeak.get(scene.counted_storages[at].storage_id) ?? 0;
+  return ribbon.members.reduce((sum, at) => sum + bytesOf(at), 0);
 }
 
 /**
