@@ -273,8 +273,9 @@ class Trace:
         Args:
             target: a parameter, module or other tensor of the program, or the name of a parameter
                 or module, with or without the name of the model, or of a variable that holds a
-                tensor; the number or name of a node; a finding; the exception that left the
-                block, or "error"; "loss"; "memory".
+                tensor; the number or name of a node; "s12", the storage of a saved tensor as the
+                viewer names it; a finding; the exception that left the block, or "error"; "loss";
+                "memory".
             question: "no gradient", "the gradient is zero", "the gradient is NaN or infinite",
                 "no optimizer has it", "its gradients never reach a step", "raised", "how it got its
                 gradient" or, for "loss", "the value is NaN or infinite". By default, the first of

@@ -334,8 +334,10 @@ export class Store {
    */
   ask(subject, target) {
     const found = this.scene.answers.find((each) => each.subject === subject);
-    const node = this.scene.nodes[Number(subject.slice(5))];
-    const call = `trace.why(${subject[0] === "n" ? node.node_id : `"${target}"`})`;
+    const [kind, index] = subject.split(" ");
+    const { nodes, storages } = this.scene;
+    const name = kind === "storage" ? `s${storages[+index].storage_id}` : target;
+    const call = `trace.why(${kind === "node" ? nodes[+index].node_id : `"${name}"`})`;
     const question = this.askHost
       ? "Asking Python"
       : `This file does not hold the answer. In Python, ${call} does.`;

@@ -314,7 +314,7 @@
  * One answer to "why?". A widget asks Python for answers that are not stored.
  *
  * @typedef {object} SceneAnswer
- * @property {string} subject "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
+ * @property {string} subject "node 12", "storage 3", "finding 0": an index; "parameter down.weight", "error"
  * @property {string} target "encoder.weight"
  * @property {string} question "no gradient"
  * @property {Flag} ordinary nothing is wrong
@@ -584,11 +584,11 @@
  * @property {number} step
  * @property {number} recompute_ns
  * @property {number} entered_seq
- * @property {number} unpacked_seq when backward unpacked the first tensor that it saved, -1 if never
+ * @property {number[]} unpacked_seqs when each backward unpacked the first tensor that it saved
  * @property {number} released_seq when backward had released all of them, -1 if never
  * @property {number[]} inputs indices into storage_sizes: read, but not created in the call
  * @property {number} copied bytes that offloading it copies, without the calls inside it
- * @property {Flag} fixed in a checkpoint region, or with a compiled region: no prediction
+ * @property {Flag} fixed in a checkpoint region, with a compiled one, or of an unknown graph
  */
 
 /**
@@ -600,6 +600,7 @@
  * @property {number} created_in index of the innermost call that created the storage, -1 for none
  * @property {number} start_seq
  * @property {number} end_seq -1 if it was not released
+ * @property {number[]} used_seqs until when each backward would hold it, computed again
  */
 
 /**

@@ -4,7 +4,8 @@ The prediction replays the recorded saves with other lifetimes. Each call of a s
 becomes one region, as if ``checkpoint(module, *args)`` or ``save_on_cpu()`` had surrounded it:
 
 * A checkpointed call keeps its inputs until all of its nodes have run. What its nodes saved is
-  held from the recomputation on, which starts when backward unpacks the first of it.
+  held from the recomputation on, which starts when backward unpacks the first of it. Each backward
+  through a retained graph recomputes it, and keeps nothing of it for the next one.
 * An offloaded call keeps nothing in place.
 
 The viewer does the same for the selection of its reader, in ``scene/predict_memory.js``.
@@ -23,8 +24,10 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.idle_time import busy_time
 from autogradviz.analysis.tensor_and_module_tables import acyclic, read_call_intervals
 from autogradviz.errors import UnknownTargetError
-from autogradviz.event_log.saved_tensor_lifetimes import Change, sum_bytes
+from autogradviz.event_log.saved_tensor_lifetimes import Change, release_of_recomputed, sum_bytes
 from autogradviz.events import (
+    BackwardEnded,
+    BackwardStarted,
     ModuleEntered,
     ModuleExited,
     RecomputeStarted,
@@ -34,7 +37,7 @@ from autogradviz.events import (
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.types import Op, SavedTensor
@@ -113,11 +116,11 @@ class ModuleCall:
     step: int  # the training step, from 0
     recompute_ns: int  # from its start to the last save, and the duration of checkpoint itself
     entered_seq: int
-    unpacked_seq: int | None  # when backward unpacked the first tensor that it saved
+    unpacked_seqs: tuple[int, ...]  # when each backward unpacked the first tensor that it saved
     released_seq: int | None  # when backward had released all of them
     inputs: tuple[int, ...]  # storages that its ops read but did not create
     copied: int  # bytes that offloading it copies, without the calls inside it
-    is_fixed: bool  # in a checkpoint region, or with a compiled region: it cannot be predicted
+    is_fixed: bool  # its effect cannot be predicted; see SavedMemoryModel._fixed_calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,7 @@ class HeldSave:
     created_in: int | None  # the innermost module call that created its storage
     start_seq: int
     end_seq: int | None
+    used_seqs: tuple[int | None, ...]  # until when each backward would hold it, computed again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +223,8 @@ class SavedMemoryModel:
     def _read_saves(self) -> Iterator[HeldSave]:
         """Yield the saves that hold storages; those of one storage in one call count once."""
         extents: dict[tuple[int, int | None], tuple[int, int | None]] = {}
+        used: dict[tuple[int, int | None], dict[int | None, int | None]] = defaultdict(dict)
+        ended = {event.backward_id: event.seq for event in self._analysis.log.of(BackwardEnded)}
         for saved in self._analysis.saved.values():
             storage_id = saved.tensor.storage_id
             if storage_id is None or storage_id in self._owned or not saved.is_held_in_place:
@@ -229,17 +235,23 @@ class SavedMemoryModel:
             key = storage_id, call_id
             start, end = extents.get(key, (saved.saved_seq, 0))
             if call_id is None:
-                yield self._save(key, saved.saved_seq, saved.released_seq)
+                yield self._save(key, saved.saved_seq, saved.released_seq, ())
                 continue
-            last = None if end is None or saved.released_seq is None else saved.released_seq
-            extents[key] = (
-                min(start, saved.saved_seq),
-                None if last is None else max(end or 0, last),
-            )
+            reads = [(each.seq, each.backward_id) for each in saved.unpacks]
+            for seq, backward_id in reads:
+                until = release_of_recomputed(seq - 1, saved.released_seq, reads, ended)
+                used[key][backward_id] = _later(used[key].get(backward_id, 0), until)
+            extents[key] = min(start, saved.saved_seq), _later(end, saved.released_seq)
         for key, (start, end) in extents.items():
-            yield self._save(key, start, end)
+            yield self._save(key, start, end, tuple(used[key].values()) or (end,))
 
-    def _save(self, key: tuple[int, int | None], start: int, end: int | None) -> HeldSave:
+    def _save(
+        self,
+        key: tuple[int, int | None],
+        start: int,
+        end: int | None,
+        used: tuple[int | None, ...],
+    ) -> HeldSave:
         storage_id, call_id = key
         created_in = self._creating_call(storage_id)
         return _make_save(
@@ -248,6 +260,7 @@ class SavedMemoryModel:
             created_in=created_in,
             start_seq=start,
             end_seq=end,
+            used_seqs=used,
         )
 
     def around(self, call_id: int | None) -> tuple[int, ...]:
@@ -279,10 +292,9 @@ class SavedMemoryModel:
         copied: dict[int | None, int] = defaultdict(int)
         ends: dict[int, int] = {}  # time of the last save, at which a recomputation stops
         packed: dict[int, int] = defaultdict(int)  # number of saved tensors
-        unpacked: dict[int, int] = {}
+        unpacked: dict[int, dict[int | None, int]] = defaultdict(dict)  # by backward
         released: dict[int, int | None] = {}
         for saved in self._analysis.saved.values():
-            first = saved.unpacks[0].seq if saved.unpacks else None
             innermost = self._call_of(saved)
             if saved.packed_by == "pytorch":
                 copied[innermost] += saved.tensor.nbytes
@@ -290,24 +302,22 @@ class SavedMemoryModel:
             for call_id in self.around(innermost):
                 ends[call_id] = max(ends.get(call_id, 0), end_ns)
                 packed[call_id] += 1
-                if first is not None:
-                    unpacked[call_id] = min(unpacked.get(call_id, first), first)
-                last = released.get(call_id, 0)
-                end = saved.released_seq
-                released[call_id] = None if last is None or end is None else max(last, end)
+                for each in saved.unpacks:
+                    first = unpacked[call_id].get(each.backward_id, each.seq)
+                    unpacked[call_id][each.backward_id] = min(first, each.seq)
+                released[call_id] = _later(released.get(call_id, 0), saved.released_seq)
         durations = self._durations_until(ends)
-        fixed = self._fixed_calls()
+        fixed = self._fixed_calls() | self._unknown_calls(packed, unpacked)
         return {
             call_id: _make_call(
                 call_id=call_id,
                 parent=event.parent_call_id,
                 module=names.get(event.module_id, ""),
                 step=self._analysis.steps.at(event.seq),
-                recompute_ns=durations[call_id] + CHECKPOINT_NS + HOOKS_NS * packed[call_id]
-                if call_id in unpacked
-                else 0,
+                recompute_ns=len(unpacked[call_id])
+                * (durations[call_id] + CHECKPOINT_NS + HOOKS_NS * packed[call_id]),
                 entered_seq=event.seq,
-                unpacked_seq=unpacked.get(call_id),
+                unpacked_seqs=tuple(sorted(unpacked[call_id].values())),
                 released_seq=released.get(call_id),
                 inputs=tuple(inputs[call_id]) if call_id in released else (),
                 copied=copied[call_id],
@@ -334,6 +344,24 @@ class SavedMemoryModel:
             if end is None or event.seq < end:
                 fixed.add(call_id)
         return fixed
+
+    def _unknown_calls(
+        self, packed: Mapping[int, int], unpacked: Mapping[int, Mapping[int | None, int]]
+    ) -> set[int]:
+        """Return the calls of which it is unknown what is held, and until when.
+
+        Of a graph that was freed before a backward or the end of the recording reached it, the
+        saved tensors are not recorded. A backward that builds a graph keeps what is recomputed.
+        """
+        building = {e.backward_id for e in self._analysis.log.of(BackwardStarted) if e.create_graph}
+        unseen = {
+            call_id
+            for op, around in self._forward_ops
+            if op.sequence_nr is not None and op.node_id is None
+            for call_id in around
+            if call_id not in packed
+        }
+        return unseen | {call_id for call_id, by in unpacked.items() if building & by.keys()}
 
     def _durations_until(self, ends: dict[int, int]) -> dict[int, int]:
         """Return the duration of each call up to a time, without idle time."""
@@ -460,11 +488,13 @@ class SavedMemoryModel:
             if region_id is None:
                 intervals.append((save.storage_id, nbytes, save.start_seq, save.end_seq))
             elif regions[region_id] == "checkpoint":
-                unpacked_seq = self.calls[region_id].unpacked_seq
-                if unpacked_seq is not None and region_id in set(self.around(save.created_in)):
-                    key = (save.storage_id, region_id)
-                    intervals.append((key, nbytes, unpacked_seq, save.end_seq))
-                    again[self.calls[region_id].step][key] = nbytes
+                starts = self.calls[region_id].unpacked_seqs
+                if starts and region_id in set(self.around(save.created_in)):
+                    for end in save.used_seqs:
+                        start = starts[-1 if end is None else max(0, bisect_right(starts, end) - 1)]
+                        key = (save.storage_id, region_id, start)
+                        intervals.append((key, nbytes, start, end))
+                        again[self.calls[region_id].step][key] = nbytes
         recompute_ns: dict[int, int] = defaultdict(int)  # by step
         copied: dict[int, int] = defaultdict(int)
         for call_id, region_id in region_of.items():
@@ -483,6 +513,11 @@ class SavedMemoryModel:
             recompute_ns=recompute_ns,
             copied=copied,
         )
+
+
+def _later(seq: int | None, other: int | None) -> int | None:
+    """Return the later of two events, None if one of them never happened."""
+    return None if seq is None or other is None else max(seq, other)
 
 
 def _time_of_save(saved: SavedTensor, op: Op) -> int:

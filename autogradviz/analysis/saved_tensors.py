@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from autogradviz.analysis.types import Op, SavedTensor, Unpack
 from autogradviz.event_log.rows_as_named_tuples import rows_of
-from autogradviz.event_log.saved_tensor_lifetimes import read_unpacks, release_of_recomputed
+from autogradviz.event_log.saved_tensor_lifetimes import (
+    read_unpacks,
+    release_of_recomputed,
+    times_of_compiled_saves,
+)
 from autogradviz.events import (
     BackwardEnded,
     MutationCloned,
-    RegionRan,
     SavedStorageFreed,
     SlotSeen,
     TensorMoved,
@@ -53,11 +56,7 @@ def build_saved(
     cloned = {event.tensor_id: event.seq for event in log.of(MutationCloned)}  # the last time
     copied = {event.saved_id for event in log.of(SavedStorageFreed)}
     copied.update(event.saved_id for event in log.of(TensorMoved))
-    # The slots of a compiled node are read one after the other, long after its run has filled them.
-    ran = {
-        node_id: (seq, time_ns)
-        for node_id, seq, time_ns in log.fields(RegionRan, "node_id", "seq", "time_ns")
-    }
+    ran = times_of_compiled_saves(log)
     saved: dict[int, SavedTensor] = {}
     for event in rows_of(log, TensorSaved):
         saved_id = event.saved_id

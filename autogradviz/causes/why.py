@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import sys
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import display_op_name, format_bytes, plural
 from autogradviz.analysis.op_calls_and_arguments import is_view
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis, Node, Op
-    from autogradviz.analysis.types import RaisedError, SourceLocation
+    from autogradviz.analysis.types import RaisedError, SavedTensor, SourceLocation
     from autogradviz.diagnose.fact import Fact
 
 
@@ -60,6 +61,8 @@ HOW: Final = "how it got its gradient"
 MEMORY: Final = "still alive"
 LOSS: Final = "its value"
 LOSS_NOT_FINITE: Final = "the value is NaN or infinite"
+KEPT: Final = "why it was kept for backward"
+WRITTEN: Final = "written after it was saved"
 QUESTIONS: Final = (
     NO_GRADIENT, ZERO, NOT_FINITE, NO_OPTIMIZER, NEVER_USED, RAISED, HOW, MEMORY, LOSS,
     LOSS_NOT_FINITE,
@@ -70,6 +73,7 @@ _WORST: Final = (NOT_FINITE, NO_GRADIENT, ZERO, NO_OPTIMIZER, NEVER_USED, HOW)
 _MAX_ALTERNATIVES: Final = 4
 _MAX_PARAMETERS: Final = 2
 _MAX_READS: Final = 3  # of what a line cut off
+_MAX_SAVES: Final = 3  # of one storage
 _MOST_LISTED: Final = 8  # names, if none is like the given one
 _OF_OTHERS: Final = frozenset({"own", "drop"})
 """Mechanisms that concern only the parameters that a fact names."""
@@ -81,6 +85,17 @@ _MEANT: Final[dict[str, frozenset[str]]] = {
     NEVER_USED: frozenset({"drop"}),
 }
 """The mechanisms that answer a question. Without one of them, any may."""
+
+
+class SavedStorage(NamedTuple):
+    """A storage that saved tensors hold, as a target."""
+
+    storage_id: int
+
+    @property
+    def name(self) -> str:
+        """Name in the viewer and in ``Trace.why``."""
+        return f"s{self.storage_id}"
 
 
 def explain_target(
@@ -155,6 +170,8 @@ class _Answers:
             return self._of_finding(target)
         if isinstance(target, BaseException) or target == "error" or question == RAISED:
             return self._of_error()
+        if isinstance(target, SavedStorage):
+            return self._of_storage(target)
         if isinstance(target, int) and not isinstance(target, bool):
             known = target in self._graph.node_names  # negative in damaged files
             return self._of_node(target if known else self._node(str(target)))
@@ -175,6 +192,9 @@ class _Answers:
         stack_ids = self._stacks_assigning(target)
         if stack_ids:
             return self._of_variable(target, stack_ids)
+        number = re.fullmatch(r"s(\d{1,9})", target)
+        if number and self._analysis.history(int(number[1])) is not None:
+            return self._of_storage(SavedStorage(int(number[1])))
         return self._of_node(self._node(target))
 
     # --- targets --------------------------------------------------------------------------------
@@ -745,6 +765,61 @@ class _Answers:
             text = f"{plural(none, 'input')} of {len(edges)} needs no gradient, or has no graph"
             steps.append(_step(text, node.location, ()))
         return self._chain(label, "its place in the graph", steps, own, "")
+
+    def _of_storage(self, target: SavedStorage) -> Explanation:
+        """Return the nodes that keep a storage, or what wrote it after one of them saved it."""
+        analysis = self._analysis
+        history = analysis.history(target.storage_id)
+        entries = () if history is None else history.entries
+        ids = dict.fromkeys(e.saved_id for e in entries if e.saved_id in analysis.saved)
+        saved = [analysis.saved[each] for each in ids if each is not None]
+        failed = {e.saved_id: e for e in entries if e.kind == "unpacked" and not e.ok}
+        wrong = [s for s in saved if s.saved_id in failed or s.saved_id in analysis.stale]
+        write = None
+        for each in wrong:
+            until = failed[each.saved_id].seq if each.saved_id in failed else None
+            for entry in entries:
+                after = entry.seq > each.saved_seq and (until is None or entry.seq < until)
+                write = entry if entry.kind == "written" and after else write
+        made = analysis.creators.get(target.storage_id)
+        steps = [self._fate(target.storage_id)]
+        for each in list({self._saver(s)[0]: s for s in wrong or saved}.values())[:_MAX_SAVES]:
+            text, seq = self._saver(each)
+            steps.append(_step(text, each.location, (seq,)))
+        facts: list[Fact] = []
+        if write is not None:
+            lines = {write.location} - {None}
+            facts = [f for f in self._facts if lines & {f.culprit, *f.others}]
+            if not facts:
+                text = f"{write.op or 'something'} wrote it after that"
+                steps.append(_step(text, write.location, (write.seq,)))
+        elif made is not None:
+            steps.append(_step(f"it was made by {made.name}", made.location, (made.seq,)))
+        return self._chain(target.name, KEPT if write is None else WRITTEN, steps, facts, "")
+
+    def _fate(self, storage_id: int) -> ExplanationStep:
+        """Return a step that says whether saved tensors still hold a storage."""
+        holds = [h for h in self._analysis.memory.holds if h.storage_id == storage_id]
+        if not holds:
+            text = "nothing holds it in place: hooks packed it, or it is a parameter"
+            return _step(text, None, ())
+        last = holds[-1]
+        size = format_bytes(max(each.nbytes for each in holds))
+        if last.end_seq is None:
+            return _step(f"{size} are still held at the end of the recording", None, ())
+        return _step(f"{size} were held, and nothing holds them any more", None, (last.end_seq,))
+
+    def _saver(self, saved: SavedTensor) -> tuple[str, int]:
+        """Return a sentence on what saved a tensor, and the event."""
+        node = self._analysis.graph.nodes.get(NO_ID if saved.node_id is None else saved.node_id)
+        if saved.is_argument:
+            text = "a checkpoint keeps it as an argument"
+        elif node is None:
+            text = f"{saved.op.name if saved.op else 'backward'} saved it"
+        else:
+            slot = f" as {saved.slot}" if saved.slot else ""
+            text = f"{node.name} #{node.node_id} saved it{slot}"
+        return text, saved.saved_seq
 
     # --- chains ---------------------------------------------------------------------------------
 

@@ -9,6 +9,9 @@ from autogradviz.events import (
     BackwardEnded,
     BackwardStarted,
     NodeStarted,
+    OpCalled,
+    RecordingStarted,
+    RegionRan,
     StorageResized,
     TensorUnpacked,
 )
@@ -43,6 +46,27 @@ def read_unpacks(log: Log) -> dict[int, list[tuple[Any, ...]]]:
         else:
             running[thread] = backward_id
     return unpacks
+
+
+def times_of_compiled_saves(log: Log) -> dict[int | None, tuple[int, int]]:
+    """Return event and time from which the nodes of compiled regions hold what they saved.
+
+    Their slots are read one after the other, long after the run of the region has filled them. A
+    region that ran before the first recorded op held them when the recording began.
+    """
+    fields = ("node_id", "seq", "time_ns", "early", "thread", "sequence_nr")
+    runs = list(log.fields(RegionRan, *fields))
+    first: dict[int, int] = {}  # by thread
+    if any(early for _, _, _, early, _, _ in runs):
+        for thread, number in log.fields(OpCalled, "thread", "sequence_nr"):
+            if number is not None:
+                first.setdefault(thread, number)
+    began = next(iter(log.fields(RecordingStarted, "seq", "time_ns")), None)
+    found: dict[int | None, tuple[int, int]] = {}
+    for node_id, seq, time_ns, early, thread, number in runs:
+        is_older = early and number is not None and number < first.get(thread, -1)
+        found[node_id] = began if is_older and began is not None else (seq, time_ns)
+    return found
 
 
 def release_of_recomputed(

@@ -19,6 +19,7 @@ from autogradviz.event_log.saved_tensor_lifetimes import (
     read_unpacks,
     release_of_recomputed,
     sum_bytes,
+    times_of_compiled_saves,
 )
 from autogradviz.event_log.stacks import Stacks
 from autogradviz.event_log.training_steps import STEP_KINDS, TrainingSteps
@@ -33,6 +34,8 @@ from autogradviz.events import (
     NormRead,
     OpCalled,
     ParameterSeen,
+    RecordingStarted,
+    RegionRan,
     SavedStorageFreed,
     SlotSeen,
     StepNormRead,
@@ -52,9 +55,9 @@ if TYPE_CHECKING:
 
 TOTALED: Final[tuple[type[Event], ...]] = (
     *STEP_KINDS, ParameterSeen, TensorSeen, OpCalled, MutationCloned, NodeSeen, TensorSaved,
-    SlotSeen, SavedStorageFreed, TensorMoved, TensorReleased, TensorUnpacked, NodeStarted,
-    GradAccumulated, StepNormRead, LocalGradientNormRead, WholeParameterSeen, StorageResized,
-    *Stacks.KINDS,
+    SlotSeen, RecordingStarted, RegionRan, SavedStorageFreed, TensorMoved, TensorReleased,
+    TensorUnpacked, NodeStarted, GradAccumulated, StepNormRead, LocalGradientNormRead,
+    WholeParameterSeen, StorageResized, *Stacks.KINDS,
 )  # fmt: skip
 """The kinds of events that the totals are computed from."""
 
@@ -142,6 +145,7 @@ def _saved_bytes(log: Log) -> list[tuple[int, int]]:
 def _read_saved(log: Log) -> dict[int, _Saved]:
     matches = match_ops_to_nodes(log)
     times = {op.seq: op.time_ns for op in rows_of(log, OpCalled)}
+    compiled = times_of_compiled_saves(log)
     nodes = {each.saved_id: each.node_id for each in rows_of(log, SlotSeen)}
     released = {each.saved_id: each.seq for each in rows_of(log, TensorReleased)}
     copied = {each.saved_id for each in rows_of(log, SavedStorageFreed)}
@@ -151,12 +155,13 @@ def _read_saved(log: Log) -> dict[int, _Saved]:
     for each in rows_of(log, TensorSaved):
         node_id = nodes.get(each.saved_id, each.node_id)
         op_seq = matches.op_of_save(node_id, each.thread, each.sequence_nr)
+        ran = compiled.get(node_id, (each.seq, each.time_ns))
         is_known = op_seq is not None and op_seq in times
         tensor = tensors.get(each.tensor_id)
         at_position = each.position is not None
         saved[each.saved_id] = _Saved(
-            seq=op_seq if is_known and op_seq is not None else each.seq,
-            time_ns=times[op_seq] if is_known and op_seq is not None else each.time_ns,
+            seq=op_seq if is_known and op_seq is not None else ran[0],
+            time_ns=times[op_seq] if is_known and op_seq is not None else ran[1],
             released=released.get(each.saved_id),
             region=(each.region_id, each.position),
             is_forward=at_position and each.recompute_id is None,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autogradviz.analysis.formatting import source_line
 from autogradviz.causes.audit import audit_entry
 from autogradviz.causes.sentence_on_audit import sentence_on_audit
-from autogradviz.causes.why import ANOTHER_LINE, HOW, explain_targets
+from autogradviz.causes.why import ANOTHER_LINE, HOW, KEPT, SavedStorage, explain_targets
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.rule import all_rules
 from autogradviz.events import (
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Finding
     from autogradviz.events import Event
     from autogradviz.scene.finding_stories import Station
-    from autogradviz.scene.schema import Scene
+    from autogradviz.scene.schema import Scene, SceneStorage
 
 MAX_PARAMETERS: Final = 300
 """Parameters whose answers are stored."""
@@ -218,7 +218,11 @@ def answer_question(
         subject: as in ``SceneAnswer``.
     """
     kind, _, name = subject.partition(" ")
-    target = scene.nodes[int(name)].node_id if kind == "node" else name
+    target: object = name
+    if kind == "node":
+        target = scene.nodes[int(name)].node_id
+    elif kind == "storage":
+        target = SavedStorage(scene.storages[int(name)].storage_id)
     steps = _Steps(scene, analysis)
     [found] = explain_targets(analysis, facts, [target])
     row = asdict(steps.answer(subject, found))
@@ -241,12 +245,24 @@ def _questions(
     for index in islice(chosen, MAX_NODES):
         if scene.nodes[index].node_id in described:
             yield f"node {index}", scene.nodes[index].node_id
+    for storage in _chosen_storages(scene):
+        yield f"storage {storage.index}", SavedStorage(storage.storage_id)
     good = {badge.name for badge in scene.parameter_badges if badge.grad == "ok"}
     rows = analysis.log.fields(ParameterSeen, "tensor_id", "buffer")
     buffers = {tensor_id for tensor_id, buffer in rows if buffer}
     names = [names[0] for each, names in analysis.parameters.items() if each not in buffers]
     for name in sorted(dict.fromkeys(names), key=good.__contains__)[:MAX_PARAMETERS]:
         yield f"parameter {name}", name
+
+
+def _chosen_storages(scene: Scene) -> list[SceneStorage]:
+    """Return the storages whose answers are stored: those written since their save, the largest."""
+    like: dict[object, SceneStorage] = {}
+    for each in scene.storages:
+        name = re.sub(r"\d+", "#", f"{each.name} {each.module}")
+        like.setdefault((name, each.shape, each.state, each.filename, each.lineno), each)
+    harmed = ("broken", "stale")
+    return sorted(like.values(), key=lambda e: (e.state not in harmed, -e.nbytes))[:MAX_NODES]
 
 
 class _Steps:
@@ -278,11 +294,12 @@ class _Steps:
 
     def answer(self, subject: str, found: Explanation) -> SceneAnswer:
         """Return the row of an answer."""
+        kind, _, number = subject.partition(" ")
         return SceneAnswer(
             subject=subject,
-            target=found.target,
+            target=self._scene.storages[int(number)].name if kind == "storage" else found.target,
             question=found.question,
-            ordinary=found.question == HOW or subject.startswith("node "),
+            ordinary=found.question in {HOW, KEPT} or kind == "node",
             steps=tuple(
                 self._number(each.text, each.location, each.events)
                 for each in (*found.steps, *found.alternatives)

@@ -48,7 +48,7 @@ def build_prediction_tables(analysis: Analysis) -> PredictionTables:
                 step=call.step,
                 recompute_ns=call.recompute_ns,
                 entered_seq=call.entered_seq,
-                unpacked_seq=_number(call.unpacked_seq),
+                unpacked_seqs=call.unpacked_seqs,
                 released_seq=_number(call.released_seq),
                 inputs=tuple(storages[storage_id] for storage_id in call.inputs),
                 copied=call.copied,
@@ -63,6 +63,7 @@ def build_prediction_tables(analysis: Analysis) -> PredictionTables:
                 created_in=_index(calls, save.created_in),
                 start_seq=save.start_seq,
                 end_seq=_number(save.end_seq),
+                used_seqs=tuple(_number(seq) for seq in save.used_seqs),
             )
             for save in model.saves
         ),

@@ -343,7 +343,7 @@ class SceneCauseStep:
 class SceneAnswer:
     """One answer to "why?". A widget asks Python for answers that are not stored."""
 
-    subject: str  # "node 12" and "finding 0" with an index, "parameter encoder.weight", "error"
+    subject: str  # "node 12", "storage 3", "finding 0": an index; "parameter down.weight", "error"
     target: str  # "encoder.weight"
     question: str  # "no gradient"
     ordinary: bool  # nothing is wrong
@@ -620,11 +620,11 @@ class SceneModuleCall:
     step: int
     recompute_ns: int
     entered_seq: int
-    unpacked_seq: int  # when backward unpacked the first tensor that it saved, -1 if never
+    unpacked_seqs: tuple[int, ...]  # when each backward unpacked the first tensor that it saved
     released_seq: int  # when backward had released all of them, -1 if never
     inputs: tuple[int, ...]  # indices into storage_sizes: read, but not created in the call
     copied: int  # bytes that offloading it copies, without the calls inside it
-    fixed: bool  # in a checkpoint region, or with a compiled region: no prediction
+    fixed: bool  # in a checkpoint region, with a compiled one, or of an unknown graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -636,6 +636,7 @@ class SceneHeldSave:
     created_in: int  # index of the innermost call that created the storage, -1 for none
     start_seq: int
     end_seq: int  # -1 if it was not released
+    used_seqs: tuple[int, ...]  # until when each backward would hold it, computed again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,6 +106,21 @@ def growing_steps():
 
 
 @reproducible
+def two_losses():
+    """Return a step whose second loss is of other rows and holds less."""
+    model = Stack()
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def step():
+        first, second = model(torch.ones(32, 8)), model(torch.ones(16, 8))
+        first.backward()
+        second.backward()
+        optimizer.step()
+
+    return record(model, step)
+
+
+@reproducible
 def equal_steps(*, memory=False):
     """Return three steps that hold the same bytes."""
     model = Stack()

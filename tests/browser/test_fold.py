@@ -355,6 +355,28 @@ def test_the_budget_is_that_of_the_step_on_display(open_page, picture):
     page.screenshot(path=picture("fold-budget-of-step"))
 
 
+def test_the_budget_of_a_step_with_several_backwards_is_that_of_all_of_them(open_page, picture):
+    scene = recordings.two_losses()
+    assert [fold.step for fold in scene.folds] == [0, 0]
+    page = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="fold").page
+    peak = format_bytes(max(each.nbytes for each in scene.memory))
+    last = scene.budget_plans[-1].peak_nbytes
+    for fold in scene.folds:
+        page.click(f".agv-fold-entries button:nth-child({fold.index + 1})")
+        assert f"{peak} as it is" in page.text_content(".agv-fold-answer")
+        page.locator(".agv-budget-range").fill(str(len(scene.budget_plans)))
+        title = page.text_content(".agv-fold-answer-title").replace("\xa0", " ")
+        assert title.startswith(f"{format_bytes(last)} predicted at the peak, {peak} as it is")
+        kinds = page.locator(".agv-fold-kind b").all_text_contents()
+        assert sum(map(bytes_of, kinds)) == pytest.approx(last, rel=0.02)
+        page.screenshot(path=picture(f"fold-budget-of-backward-{fold.index}"))
+        # The plan is of the step: it stays while its other backward is shown.
+        other = 2 - fold.index
+        page.click(f".agv-fold-entries button:nth-child({other})")
+        assert page.input_value(".agv-budget-range") == str(len(scene.budget_plans))
+        page.locator(".agv-budget-range").fill("0")
+
+
 def test_the_memory_view_predicts_for_the_step_on_display(open_page):
     scene = recordings.growing_steps()
     page = Stage(open_page(viewport={"width": 1440, "height": 900}), scene, view="memory").page

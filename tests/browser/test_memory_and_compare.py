@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import recordings
 import torch
-from viewer_page import Stage, serve_sources
+from viewer_page import Stage, collect_texts, serve_sources
 
 import autogradviz
 from autogradviz.analysis.formatting import format_bytes
@@ -112,6 +112,28 @@ def test_all_memory_at_its_peak_is_that_of_the_recording(open_page):
     assert f"parameters {format_bytes(peak.nbytes['parameters'])}" in words
     assert words.endswith("What else is in memory is unknown: cpu has no counter.")
     assert recordings.plain().live_memory == ()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_narrow_memory_chart_lists_all_kinds_below_it(open_page, scheme, picture):
+    scene = recordings.plain()
+    titles = {each.name: each.title for each in scene.saved_kinds}
+    page = open_page(viewport={"width": 420, "height": 800}, color_scheme=scheme)
+    collect_texts(page)
+    stage = Stage(page, scene)
+    stage.show("memory")
+    stage.settle()
+    places = {each["text"]: each for each in page.evaluate("texts")}
+    assert {titles[each.kind] for each in scene.ribbons} <= places.keys()
+    page.screenshot(path=picture(f"memory-narrow-{scheme}"))
+    place = places[titles[scene.ribbons[0].kind]]
+    page.locator(".agv-memory .agv-chart").scroll_into_view_if_needed()
+    box = page.locator(".agv-memory .agv-chart").bounding_box()
+    page.mouse.click(box["x"] + place["x"] + 5, box["y"] + place["y"])
+    selected = next(s for s in scene.storages if s.storage_id == stage.selected()["id"])
+    [kind] = {r.kind for r in scene.ribbons for m in r.members
+              if scene.counted_storages[m].storage_id == selected.storage_id}  # fmt: skip
+    assert kind == scene.ribbons[0].kind
 
 
 def test_layers_of_all_memory_add_up_to_it_in_each_step(open_page, picture):

@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 import recordings
-from viewer_page import Stage, serve_sources
+from viewer_page import Stage, collect_texts, serve_sources
 
 from autogradviz.render.widget import pack
 
@@ -52,6 +52,57 @@ def click_row(stage, storage):
     top = stage.page.evaluate("document.querySelector('.agv-lifelines-scroll').scrollTop")
     y = box["y"] + (index + 0.5) * ROW - top
     stage.page.mouse.click(box["x"] + 40, y)
+
+
+@pytest.mark.parametrize("width", [1400, 900, 420])
+def test_names_of_lifelines_are_whole(open_page, width, picture):
+    names = ["reciprocal of std", "indices of the embedding", "attention logsumexp", "x"]
+    scene = recordings.plain()
+    storages = [
+        dataclasses.replace(each, name=names[each.index % len(names)]) for each in scene.storages
+    ]
+    scene = dataclasses.replace(scene, storages=tuple(storages))
+    page = open_page(viewport={"width": width, "height": 800})
+    collect_texts(page)
+    show_tensors(page, scene)
+    texts = " ".join(page.evaluate("texts.map((each) => each.text)"))
+    assert [name for name in names if name not in texts] == []
+    page.screenshot(path=picture(f"tensors-names-{width}"))
+
+
+def test_name_that_is_longer_than_two_lines_keeps_its_begin_and_its_end(open_page):
+    name = "block_of_the_encoder.attention_of_the_heads.projection_of_the_values.weight"
+    scene = recordings.plain()
+    storages = [dataclasses.replace(each, name=name) for each in scene.storages]
+    page = open_page(viewport={"width": 420, "height": 800})
+    collect_texts(page)
+    show_tensors(page, dataclasses.replace(scene, storages=tuple(storages)))
+    cut = {text for text in page.evaluate("texts.map((each) => each.text)") if "…" in text}
+    parts = [text.split("…") for text in cut if text.startswith("block")]
+    assert parts
+    for begin, end in parts:
+        assert name.startswith(begin)
+        assert name.endswith(end.split(" ×")[0])
+        assert abs(len(begin) - len(end)) <= 1
+
+
+def test_why_asks_about_the_tensor_that_is_selected(open_page, picture):
+    scene = recordings.plain()
+    by_node = {}
+    for storage in scene.storages:
+        by_node.setdefault(storage.node, []).append(storage)
+    alike = next(each for each in by_node.values() if len(each) > 1)
+    stage = show_tensors(open_page(viewport={"width": 1400, "height": 800}), scene)
+    answers = []
+    for storage in alike[:2]:
+        stage.show("tensors")
+        click_row(stage, storage)
+        stage.page.click(".agv-panel-story button[aria-label^='Why?']")
+        stage.settle()
+        answers.append(stage.page.text_content(".agv-trail"))
+        assert storage.name in answers[-1]
+    assert answers[0] != answers[1]
+    stage.page.screenshot(path=picture("tensors-why"))
 
 
 def test_click_on_a_lifeline_selects_its_storage(open_page, picture):

@@ -93,6 +93,21 @@ class Stage:
         return views_of(self.page)
 
 
+def collect_texts(page):
+    """Collect the texts that canvases show from now on, with their places, in ``window.texts``."""
+    page.evaluate(
+        """window.texts = [];
+        const fill = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...room) {
+          const at = this.getTransform().transformPoint({ x, y });
+          const scale = devicePixelRatio;
+          window.texts.push({ text, x: at.x / scale, y: at.y / scale });
+          return fill.call(this, text, x, y, ...room);
+        };
+        null"""
+    )
+
+
 def show_view(page, view):
     """Show a view; those that are parts of the page of the step are behind its button."""
     own = f".agv-rail [data-view={view}]"

@@ -1,10 +1,13 @@
 """Answers of ``why()`` agree with the findings: the lines to change, how, and what is wrong."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
 
 import autogradviz
+from autogradviz.errors import UnknownTargetError
 
 
 def clears_in_each_micro_batch(model, optimizer):
@@ -147,3 +150,45 @@ def test_gradients_of_others_that_are_dropped_are_no_answer():
     texts = {entry.effect for entry in dropped}
     assert texts.isdisjoint(step.text for step in trace.why("G.weight").steps)
     assert not texts.isdisjoint(step.text for step in trace.why("D.weight").steps)
+
+
+def test_tensors_of_one_node_have_answers_of_their_own():
+    weight = torch.rand(4, 4, requires_grad=True)
+    with autogradviz.record() as trace:
+        (torch.sigmoid(weight) * torch.tanh(weight)).sum().backward()
+    answers = [trace.why(f"s{each.storage_id}") for each in trace.storage_histories()]
+    texts = [[step.text for step in each.steps] for each in answers]
+    made = ("sigmoid", "SigmoidBackward0", "self"), ("tanh", "TanhBackward0", "other")
+    for (op, node, slot), answer, [held, first, second, last] in zip(
+        made, answers, texts, strict=True
+    ):
+        assert answer.question == "why it was kept for backward"
+        assert held == "64 B were held, and nothing holds them any more"
+        assert (first.split(" #")[0], first.split(" as ")[1]) == (node, "result")
+        assert (second.split(" #")[0], second.split(" as ")[1]) == ("MulBackward0", slot)
+        assert last == f"it was made by {op}"
+
+
+def test_answer_about_a_tensor_that_was_written_ends_at_the_write():
+    weight = torch.rand(4, 4, requires_grad=True)
+    with contextlib.suppress(RuntimeError), autogradviz.record() as trace:
+        a, b = torch.sigmoid(weight), torch.tanh(weight)
+        c = a * b
+        a.add_(1)  # the write
+        c.sum().backward()
+    first, second = (trace.why(f"s{each.storage_id}") for each in trace.storage_histories())
+    assert first.question == "written after it was saved"
+    assert first.steps[-1].statement == "a.add_(1)  # the write"
+    assert first.fix == "a = a.add(1)"
+    assert second.question == "why it was kept for backward"
+    stored = {each.subject: each for each in trace._viewer_scene.answers}
+    assert not stored["storage 0"].ordinary
+    assert stored["storage 1"].ordinary
+
+
+def test_storage_of_no_saved_tensor_is_unknown():
+    weight = torch.rand(4, 4, requires_grad=True)
+    with autogradviz.record() as trace:
+        torch.sigmoid(weight).sum().backward()
+    with pytest.raises(UnknownTargetError):
+        trace.why("s999")

@@ -123,7 +123,7 @@ def test_packed_columns_of_large_numbers_hold_differences():
 def test_large_tables_of_the_memory_view_are_packed_by_themselves():
     """They are as many bytes as the rest, and are decoded when the view is shown."""
     scene = scene_of(*tower(8))
-    row = SceneHeldSave(storage=0, call=-1, created_in=-1, start_seq=1, end_seq=2)
+    row = SceneHeldSave(storage=0, call=-1, created_in=-1, start_seq=1, end_seq=2, used_seqs=())
     many = dataclasses.replace(scene, held_saves=(row,) * 3_000)
     plain = json.loads(zlib.decompress(pack(many)))
     assert "held_saves" not in plain

@@ -42,6 +42,7 @@ const widths = new Map();
  * @property {CanvasTextAlign} [align]
  * @property {string} [halo] color around the letters, on what they must not cover
  * @property {number} [room] the text is shortened to this width
+ * @property {boolean} [middle] its middle is left out, and not its end
  */
 
 /**
@@ -73,7 +74,8 @@ export function write(pen, text, x, y, style) {
     ctx.fillText(text, x, y + 0.5, room);
     return;
   }
-  ctx.fillText(room === undefined ? text : shorten(ctx, font, text, room), x, y + 0.5);
+  const fits = room === undefined ? text : shorten(ctx, font, text, room, style.middle);
+  ctx.fillText(fits, x, y + 0.5);
 }
 
 /**
@@ -131,18 +133,23 @@ function cachedWidth(ctx, font, text) {
  * @param {string} font
  * @param {string} text
  * @param {number} room
+ * @param {boolean} [middle] whether its middle is left out
  * @returns {string}
  */
-function shorten(ctx, font, text, room) {
+function shorten(ctx, font, text, room, middle) {
+  const cut = (/** @type {number} */ length) => {
+    const end = middle ? length >> 1 : 0;
+    return `${text.slice(0, length - end)}…${text.slice(text.length - end)}`;
+  };
   if (cachedWidth(ctx, font, text) <= room) return text;
   let low = 0;
   let high = text.length;
   while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if (cachedWidth(ctx, font, `${text.slice(0, middle)}…`) <= room) low = middle;
-    else high = middle - 1;
+    const half = Math.ceil((low + high) / 2);
+    if (cachedWidth(ctx, font, cut(half)) <= room) low = half;
+    else high = half - 1;
   }
-  return low ? `${text.slice(0, low)}…` : "";
+  return low ? cut(low) : "";
 }
 
 /**

@@ -21,7 +21,7 @@ const BANDWIDTH = 12e9;
 
 /**
  * @typedef {object} Held
- * @property {Set<number>} atPeak ids of storages
+ * @property {Map<number, number>} atPeak bytes by id of the storage, those computed again too
  * @property {Set<number>} again ids of storages that only backward has, computed again
  * @property {Set<number>} inputs ids of storages that are held first as arguments of a checkpoint
  */
@@ -64,12 +64,17 @@ export function predictMemory(
     intervals.set(key, list);
     list.push([start, end < 0 ? Infinity : end]);
   };
-  for (const { storage, call, created_in, start_seq, end_seq } of held_saves) {
+  for (const { storage, call, created_in, start_seq, end_seq, used_seqs } of held_saves) {
     const region = call < 0 ? -1 : regions[call];
     if (region < 0) hold(storage, start_seq, end_seq);
     else if (kindOf(region) === "checkpoint" && isInside(created_in, region)) {
-      const { unpacked_seq } = module_calls[region];
-      if (unpacked_seq >= 0) hold(storage + count * (region + 1), unpacked_seq, end_seq);
+      const { unpacked_seqs: starts } = module_calls[region];
+      if (starts.length) {
+        for (const end of used_seqs) {
+          const start = starts.findLast((each) => end < 0 || each <= end) ?? starts[0];
+          hold(storage + count * (region + 1), start, end);
+        }
+      }
     }
   }
   /** @type {Map<number, number>} when a checkpoint began to hold a storage as an argument */
@@ -108,12 +113,13 @@ export function predictMemory(
   const peak = highest.nbytes;
   const held = () => {
     const seq = highest.time_ns;
-    const atPeak = new Set();
+    const atPeak = new Map();
     const again = new Set();
     const first = new Set();
     for (const [key, list] of intervals) {
-      const { storage_id: id } = storage_sizes[key % count];
-      if (list.some(([start, end]) => start <= seq && seq < end)) atPeak.add(id);
+      const { storage_id: id, nbytes } = storage_sizes[key % count];
+      if (list.some(([start, end]) => start <= seq && seq < end))
+        atPeak.set(id, (atPeak.get(id) ?? 0) + nbytes);
       if (key >= count && !intervals.has(key % count)) again.add(id);
       const since = inputs.get(key);
       if (since !== undefined && list.every(([start]) => start >= since)) first.add(id);

@@ -38,11 +38,19 @@ export function kindOfStorage(scene, storageId) {
 }
 
 /**
+ * @param {string} kind its name or title
+ * @returns {(each: import("../types.js").SceneSavedKind) => boolean}
+ */
+const isKind =
+  (kind) =>
+  ({ name, title }) =>
+    name === kind || title === kind;
+
+/**
  * @param {Scene} scene
  * @param {string} kind its name or title
  */
-const findKind = ({ saved_kinds }, kind) =>
-  saved_kinds.find(({ name, title }) => name === kind || title === kind);
+const findKind = ({ saved_kinds }, kind) => saved_kinds.find(isKind(kind));
 
 /**
  * @param {Scene} scene
@@ -79,13 +87,8 @@ export function setKindColors(scene, root, theme) {
  * @param {Map<string, number>} sums by name or title of the kind
  */
 export function largestKinds({ saved_kinds }, sums) {
-  const places = new Map(
-    saved_kinds.flatMap(({ name, title }, at) => [
-      [name, at],
-      [title, at],
-    ]),
-  );
-  const placeOf = (/** @type {string} */ kind) => places.get(kind) ?? places.size;
+  // An unknown kind, with -1, becomes the last one.
+  const placeOf = (/** @type {string} */ kind) => saved_kinds.findIndex(isKind(kind)) >>> 0;
   return [...sums]
     .filter(([, nbytes]) => nbytes)
     .sort((a, b) => b[1] - a[1] || placeOf(a[0]) - placeOf(b[0]));

@@ -52,16 +52,12 @@ export function storageDetails(store, index) {
     ...(events.length > MAX_EVENTS
       ? [h("p", "agv-muted", cutText(MAX_EVENTS, events.length, "first"))]
       : []),
-    ...(storage.node < 0
-      ? []
-      : [
-          h(
-            "div",
-            "agv-buttons",
-            button("Show in the graph", "agv-link", show),
-            whyButton(store, `node ${storage.node}`, storage.name),
-          ),
-        ]),
+    h(
+      "div",
+      "agv-buttons",
+      storage.node >= 0 && button("Show in the graph", "agv-link", show),
+      whyButton(store, `storage ${index}`, storage.name),
+    ),
   ];
 }
 

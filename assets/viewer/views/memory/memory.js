@@ -172,7 +172,7 @@ export class Memory {
       if (isOpen) this.open.delete(row);
       else this.open.add(row);
       this.#fill();
-      this.#rowElement(row)?.querySelector("button")?.focus();
+      this.elements.get(row)?.querySelector("button")?.focus();
     };
     const expander = button(`${isOpen ? "Close" : "Open"} ${label}`, "agv-memory-expander", toggle);
     expander.replaceChildren(icon(isOpen ? "down" : "right"));
@@ -202,11 +202,6 @@ export class Memory {
     );
     this.elements.set(row, element);
     return element;
-  }
-
-  /** @param {HeldRow} row */
-  #rowElement(row) {
-    return this.elements.get(row);
   }
 
   /**

@@ -26,8 +26,9 @@ const LEFT = 58;
 const TOP = 36;
 const RIGHT = 14;
 const AXIS_HEIGHT = 22;
-/** Below this width there is no room for the legend; the table has the same colors. */
+/** Below this width the legend is below the plot, in two columns. */
 const NARROW = 560;
+const LEGEND_ROW = 15;
 
 export const ALL = "all memory";
 
@@ -60,6 +61,8 @@ export class StackedMemory {
     /** @type {import("../../scene/saved_memory_layers.js").Layer[]} */
     this.layers = [];
     this.legendWidth = 0;
+    /** Of a legend below the plot. */
+    this.legendHeight = 0;
     /** @type {import("../../scene/predict_memory.js").Curve | null} what a choice would hold */
     this.predicted = null;
     this.canvas = chartCanvas();
@@ -135,6 +138,9 @@ export class StackedMemory {
 
   /** @param {boolean} [isSame] whether only the replayed time is another one */
   draw(isSame = false) {
+    const isNarrow = this.element.clientWidth < NARROW;
+    this.legendHeight = isNarrow ? LEGEND_ROW * Math.ceil(this.layers.length / 2) : 0;
+    this.element.style.minHeight = isNarrow ? `${200 + this.legendHeight}px` : "";
     const paint = (/** @type {Drawing} */ drawing) => this.#paint(drawing);
     this.kept.draw(this.palette(), isSame, paint, (drawing) => this.#paintTime(drawing));
   }
@@ -155,7 +161,7 @@ export class StackedMemory {
     if (this.store.time === null) return;
     ctx.fillStyle = palette.text;
     const x = Math.round(this.#xOf(width)(Math.min(this.store.time, this.#range[1])));
-    ctx.fillRect(x, 20, 1.4, height - AXIS_HEIGHT - 20);
+    ctx.fillRect(x, 20, 1.4, height - this.legendHeight - AXIS_HEIGHT - 20);
   }
 
   /** @param {Drawing} drawing */
@@ -163,7 +169,7 @@ export class StackedMemory {
     const { ctx, palette } = pen;
     const { scene, sceneIndex } = this.store;
     const range = this.#range;
-    const bottom = height - AXIS_HEIGHT;
+    const bottom = height - this.legendHeight - AXIS_HEIGHT;
     const peak = this.#peak;
     const older = this.isAll ? 0 : scene.summary.older_nbytes;
     const atPeak = this.layers.map(({ values }) => values[lastAt(this.times, peak.time)] ?? 0);
@@ -196,7 +202,7 @@ export class StackedMemory {
       const color = this.isAll ? palette.text : palette.saved;
       paintPeak(pen, x(peak.time), y(bytes), LEFT, right, color, formatBytes(bytes));
     });
-    if (width >= NARROW) this.#paintLegend(pen, width);
+    this.#paintLegend(pen);
   }
 
   /**
@@ -265,24 +271,20 @@ export class StackedMemory {
   }
 
   /**
-   * List the layers in their order beside the plot, each with the most bytes that it has.
+   * List the layers in their order beside the plot or below it, each with its bytes at the peak.
    *
    * @param {import("../../canvas/text_fitted_to_width.js").Pen} pen
-   * @param {number} width of the canvas
    */
-  #paintLegend(pen, width) {
+  #paintLegend(pen) {
     const { palette } = pen;
     const selected = this.#selectedLayer();
-    const step = this.#legendStep();
-    const x = width - this.legendWidth + 10;
     this.layers.forEach(({ label }, at) => {
       const on = label === selected;
+      const { x, y, end, step } = this.#entry(at);
       if (step < 11 && at % 2 && !on) return; // every other label fits
-      const y = this.#legendTop() + (this.layers.length - 1 - at + 0.5) * step;
       fillBox(pen.ctx, this.#tint(palette, at, on), x, y - 5, 8, 10);
       const style = { size: 9.5, color: on ? palette.text : palette.text2, weight: on ? 600 : 400 };
       const bytes = this.atPeak?.[at] ? formatBytes(this.atPeak[at]) : "0";
-      const end = width - 10;
       write(pen, bytes, end, y, { ...style, align: "right" });
       write(pen, shortName(label), x + 13, y, {
         ...style,
@@ -291,17 +293,24 @@ export class StackedMemory {
     });
   }
 
-  /** @returns {number} height of a row of the legend */
-  #legendStep() {
-    const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
-    const rows = Math.max(1, this.layers.length);
-    return Math.min(17, (holder.clientHeight - AXIS_HEIGHT - TOP) / rows);
-  }
-
-  /** @returns {number} top of the legend, which ends where the plot does */
-  #legendTop() {
-    const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
-    return holder.clientHeight - AXIS_HEIGHT - this.layers.length * this.#legendStep();
+  /**
+   * @param {number} at index of a layer
+   * @returns {{x: number, end: number, y: number, step: number}} its place in the legend, which ends
+   *   where the plot does, or is below it
+   */
+  #entry(at) {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    const { length } = this.layers;
+    if (this.legendHeight) {
+      const row = length - 1 - at;
+      const half = width / 2 - RIGHT;
+      const x = RIGHT + (row % 2) * (half + 6);
+      const y = height - this.legendHeight + ((row >> 1) + 0.5) * LEGEND_ROW;
+      return { x, end: x + half - 6, y, step: LEGEND_ROW };
+    }
+    const step = Math.min(17, (height - AXIS_HEIGHT - TOP) / length);
+    const y = height - AXIS_HEIGHT - (at + 0.5) * step;
+    return { x: width - this.legendWidth + 10, end: width - 10, y, step };
   }
 
   /** @returns {string} */
@@ -320,21 +329,23 @@ export class StackedMemory {
    * @param {number} offsetY
    */
   #click(offsetX, offsetY) {
-    const holder = /** @type {HTMLElement} */ (this.canvas.parentElement);
-    const onLabel = offsetX > holder.clientWidth - this.legendWidth;
-    const at = Math.floor((offsetY - this.#legendTop()) / this.#legendStep());
-    const share = (offsetX - LEFT) / (holder.clientWidth - LEFT - this.legendWidth);
-    if (!onLabel) {
+    const layer = this.layers.find((_, at) => {
+      const { x, end, y, step } = this.#entry(at);
+      return offsetX >= x - 10 && offsetX <= end + 10 && Math.abs(offsetY - y) <= step / 2;
+    });
+    const { clientWidth, clientHeight } = this.element;
+    const share = (offsetX - LEFT) / (clientWidth - LEFT - this.legendWidth);
+    if (!layer) {
+      if (offsetY > clientHeight - this.legendHeight) return;
       const { positionOf, timeAt } = timeAxis(this.store.sceneIndex, "events");
       const [from, to] = this.#range.map(positionOf);
       if (share >= 0 && share <= 1) this.store.set("time", timeAt(from + share * (to - from)));
       return;
     }
     if (this.isAll) return;
-    const layer = this.layers[this.layers.length - 1 - at];
     const { scene, sceneIndex } = this.store;
     const storages = scene.counted_storages
-      .filter((storage) => layer && GROUPINGS[this.grouping](storage, scene) === layer.label)
+      .filter((storage) => GROUPINGS[this.grouping](storage, scene) === layer.label)
       .sort((a, b) => b.nbytes - a.nbytes);
     const index = storages.length ? sceneIndex.storageOf.get(storages[0].storage_id) : undefined;
     if (index !== undefined) this.store.set("selected", { kind: "storage", index });

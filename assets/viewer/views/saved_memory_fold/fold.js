@@ -8,7 +8,6 @@ import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { foldAt, largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { heldAt, workAt } from "../../scene/progress_at_replayed_time.js";
-import { summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
@@ -107,18 +106,6 @@ export class Fold {
     return this.store.scene.folds[this.at];
   }
 
-  /**
-   * @returns {number} the step of the fold, -1 if others of the step or memory of earlier steps
-   *   make its peak: the plans are of whole steps
-   */
-  get #budgetStep() {
-    const { scene } = this.store;
-    const { step, peak_nbytes } = this.fold;
-    const own = scene.folds.filter((each) => each.step === step);
-    const isWhole = scene.folds.length === 1 || summaryOf(scene, step).peak_nbytes === peak_nbytes;
-    return own.length === 1 && isWhole ? step : -1;
-  }
-
   /** @returns {HTMLElement | false} buttons of all folds, if there are several */
   #choice() {
     const folds = [...this.store.scene.folds];
@@ -173,8 +160,9 @@ export class Fold {
     });
     this.#showEntry();
     this.answer.replaceChildren();
-    // A plan is of one step.
-    if (this.store.plan >= 0) this.store.set("plan", -1);
+    // A plan is of one step, and of all its backwards.
+    const plan = this.store.scene.budget_plans[this.store.plan];
+    if (plan && plan.step !== this.fold.step) this.store.set("plan", -1);
     else this.#answer();
   }
 
@@ -188,7 +176,7 @@ export class Fold {
   #answer() {
     const { findings, budget_plans: plans } = this.store.scene;
     this.title.textContent = findings.length ? findings[0].title : this.fold.sentence;
-    const step = this.#budgetStep;
+    const { step } = this.fold;
     const chosenPlan = plans[this.store.plan];
     const plan = chosenPlan?.step === step ? chosenPlan : undefined;
     const chosen = new Map(plan?.modules.map((name) => [name, "checkpoint"]));

@@ -85,13 +85,14 @@ export class Budget {
     return Math.max(-1, this.store.plan - this.first);
   }
 
-  /** @returns {{peak: number, again: number}[]} of the step as it is, and of each plan */
+  /** @returns {[peak: number, again: number][]} bytes of the step as it is, and of each plan */
   get #points() {
-    const plans = this.plans.map((each) => ({
-      peak: each.peak_nbytes,
-      again: each.recomputed_nbytes,
-    }));
-    return [{ peak: this.peak, again: 0 }, ...plans];
+    return [
+      [this.peak, 0],
+      ...this.plans.map(
+        (each) => /** @type {[number, number]} */ ([each.peak_nbytes, each.recomputed_nbytes]),
+      ),
+    ];
   }
 
   /**
@@ -108,7 +109,7 @@ export class Budget {
    * @returns {number} the plan whose peak is nearest, -1 for none
    */
   #nearest(x) {
-    const distances = this.#points.map(({ peak }) => Math.abs(this.#x(peak / this.peak) - x));
+    const distances = this.#points.map(([peak]) => Math.abs(this.#x(peak / this.peak) - x));
     return distances.indexOf(Math.min(...distances)) - 1;
   }
 
@@ -128,7 +129,7 @@ export class Budget {
     const { pen, height } = drawing;
     const { ctx, palette } = pen;
     const points = this.#points;
-    const most = Math.max(...points.map(({ again }) => again), 1);
+    const most = Math.max(...points.map(([, again]) => again), 1);
     const bottom = height - PAD.bottom;
     const y = (/** @type {number} */ again) => bottom - (again / most) * (bottom - PAD.top);
     const small = { size: 9.5, color: palette.text2 };
@@ -139,9 +140,9 @@ export class Budget {
     write(pen, "0 B held", this.#x(0), bottom + 9, { ...small, align: "right" });
     setStroke(ctx, palette.recompute, 1.6);
     ctx.beginPath();
-    for (const { peak, again } of points) ctx.lineTo(this.#x(peak / this.peak), y(again));
+    for (const [peak, again] of points) ctx.lineTo(this.#x(peak / this.peak), y(again));
     ctx.stroke();
-    points.forEach(({ peak, again }, index) => {
+    points.forEach(([peak, again], index) => {
       const on = index === this.#at + 1;
       ctx.beginPath();
       ctx.arc(this.#x(peak / this.peak), y(again), on ? 5 : 2.6, 0, 2 * Math.PI);

@@ -17,8 +17,13 @@ import {
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
-import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
-import { kindFill, kindTitles, largestKinds } from "../../scene/saved_kind_colors.js";
+import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
+import {
+  kindFill,
+  kindOfStorage,
+  kindTitles,
+  largestKinds,
+} from "../../scene/saved_kind_colors.js";
 import { phaseTimes, recomputedIn, shareText } from "../../scene/phase_times.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
@@ -40,12 +45,12 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
   const { scene } = store;
   const predicted =
     plan &&
-    `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(fold.peak_nbytes)} as it is: backward recomputes ${formatBytes(plan.recomputed_nbytes)}.`;
+    `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(summaryOf(scene, plan.step).peak_nbytes)} as it is: backward recomputes ${formatBytes(plan.recomputed_nbytes)}.`;
   const [first, ...rest] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
   const titles = kindTitles(scene);
   const bytesOf = (/** @type {Ribbon} */ ribbon) => heldAtPeak(scene, fold, ribbon, held);
   const kinds = held
-    ? predictedKinds(scene, ribbons, held)
+    ? predictedKinds(scene, held)
     : fold.kinds.map((kind, at) => /** @type {const} */ ([kind, fold.kind_nbytes[at]]));
   const total = kinds.reduce((sum, [, nbytes]) => sum + nbytes, 0) || 1;
   const entries = kinds.map(([kind, nbytes]) => {
@@ -77,7 +82,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     ),
     h("section", "agv-section agv-fold-card"),
     section(
-      `${plan ? "Predicted" : "Held"} at the peak${fold.label && ` for ${fold.label}`}, by kind`,
+      `${plan ? "Predicted" : "Held"} at the peak${fold.label && (plan ? " of all backwards" : ` for ${fold.label}`)}, by kind`,
       formatBytes(plan ? plan.peak_nbytes : fold.peak_nbytes),
       h("div", "agv-fold-bar", ...piecesOfKinds(scene, new Map(kinds), total)),
       ...entries,
@@ -86,7 +91,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     section(
       "Tensors that keep most",
       `${plan ? "predicted" : "held"} at the peak`,
-      ...largest(store, ribbons, bytesOf),
+      ...largest(store, plan ? [...scene.ribbons] : ribbons, bytesOf),
     ),
   ];
 }
@@ -101,28 +106,23 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
 function heldAtPeak(scene, { peak_ns }, ribbon, held) {
   if (ribbon.elsewhere) return 0;
   if (!held) return heldBytes(scene, ribbon, peak_ns);
-  const storages = ribbon.members.map((at) => scene.counted_storages[at]);
-  return storages.reduce(
-    (sum, { storage_id: id, nbytes }) => sum + (held.atPeak.has(id) ? nbytes : 0),
-    0,
-  );
+  const bytesOf = (/** @type {number} */ at) =>
+    held.atPeak.get(scene.counted_storages[at].storage_id) ?? 0;
+  return ribbon.members.reduce((sum, at) => sum + bytesOf(at), 0);
 }
 
 /**
  * @param {import("../../types.js").Scene} scene
- * @param {Ribbon[]} ribbons
  * @param {import("../../scene/predict_memory.js").Held} held
  * @returns {(readonly [kind: string, nbytes: number])[]} the largest first
  */
-function predictedKinds(scene, ribbons, held) {
+function predictedKinds(scene, held) {
   /** @type {Map<string, number>} */
   const sums = new Map();
-  for (const { kind, members } of ribbons) {
-    for (const at of members) {
-      const { storage_id: id, nbytes } = scene.counted_storages[at];
-      const own = held.inputs.has(id) ? "argument" : kind;
-      if (held.atPeak.has(id)) sums.set(own, (sums.get(own) ?? 0) + nbytes);
-    }
+  const names = new Map(scene.saved_kinds.map(({ name, title }) => [title, name]));
+  for (const [id, nbytes] of held.atPeak) {
+    const kind = held.inputs.has(id) ? "argument" : (names.get(kindOfStorage(scene, id)) ?? "");
+    sums.set(kind, (sums.get(kind) ?? 0) + nbytes);
   }
   return largestKinds(scene, sums);
 }

@@ -32,11 +32,14 @@ import { placeTooltip } from "../../shell/place_tooltip.js";
 /** @typedef {{rows: Row[], listeners: (() => void)[], peak?: {nbytes: number}}} RowSource */
 
 const ROW_HEIGHT = 26;
+/** Size and weight of names. */
+const NAME = /** @type {[size: number, weight: number]} */ ([11.5, 600]);
 const HEAD_HEIGHT = 26;
 const AXIS_HEIGHT = 22;
 const RIGHT = 24;
 const NO_EVENT = { ok: /** @type {const} */ (1), op: "", nbytes: 0, filename: "", lineno: 0 };
-/** Width of the column of bytes at the peak. */
+/** Widths of the columns of bytes, in all and at the peak. */
+const BYTES = 58;
 const PEAK = 58;
 /** Saves and uses of one storage that are not marked one by one. */
 const MANY_EVENTS = 12;
@@ -61,6 +64,8 @@ export class Lifelines {
     this.source = source;
     this.rows = source.rows;
     this.largest = 1;
+    /** Width of the longest name. */
+    this.longest = 0;
     this.rowsHeight = 0;
     this.drawn = false;
     this.canvas = chartCanvas("Lifelines of saved tensors; the table has the same in words");
@@ -112,6 +117,7 @@ export class Lifelines {
   #fit() {
     const { rows } = this.source;
     this.rows = rows;
+    this.longest = 0;
     this.largest = rows.reduce((most, { nbytes }) => Math.max(most, nbytes), 1);
     this.spacer.style.height = `${rows.length * ROW_HEIGHT}px`;
     this.rowsHeight = HEAD_HEIGHT + rows.length * ROW_HEIGHT + AXIS_HEIGHT;
@@ -127,11 +133,18 @@ export class Lifelines {
     return this.element.clientWidth >= 760 && sum > 1.2 * (this.source.peak?.nbytes ?? sum);
   }
 
+  /** @returns {number} width of the column of names, as far as there is room for them */
+  #nameWidth() {
+    const { clientWidth } = this.element;
+    const most = clientWidth * (clientWidth < 760 ? 0.36 : 0.22);
+    return Math.max(108, Math.min(this.longest + 20, most));
+  }
+
   /** @returns {number} x at which the lifelines begin */
   #left() {
     const { clientWidth } = this.element;
-    if (clientWidth < 760) return 184;
-    return Math.min(330, Math.max(240, clientWidth * 0.3)) + (this.#hasPeak() ? PEAK : 0);
+    const place = clientWidth < 760 ? 0 : Math.min(124, clientWidth * 0.13);
+    return this.#nameWidth() + place + BYTES + (this.#hasPeak() ? PEAK : 0);
   }
 
   /**
@@ -178,6 +191,11 @@ export class Lifelines {
   /** @param {Drawing} drawing */
   #paintRows({ pen, width, height }) {
     const { scrollTop } = this.scroller;
+    this.longest ||= this.rows.reduce(
+      (most, { storages }) =>
+        Math.max(most, widthOf(pen, namesOf(storages) + timesOf(storages), ...NAME)),
+      1,
+    );
     const { view, start } = this.window;
     const isWhole = view[0] <= start && view[1] >= this.store.sceneIndex.end;
     const times = view.map((time) => formatDuration(time)).join(" to ");
@@ -192,7 +210,8 @@ export class Lifelines {
     write(pen, "tensor", 12, HEAD_HEIGHT / 2, small);
     const right = /** @type {const} */ ({ ...small, align: "right" });
     const columns = plot.left + 3 - (this.#hasPeak() ? PEAK : 0);
-    if (columns > 200) write(pen, "line, module", columns * 0.45, HEAD_HEIGHT / 2, small);
+    const nameWidth = this.#nameWidth();
+    if (columns - BYTES > nameWidth) write(pen, "line, module", nameWidth, HEAD_HEIGHT / 2, small);
     write(pen, this.#hasPeak() ? "in all" : "bytes", columns - 10, HEAD_HEIGHT / 2, right);
     if (this.#hasPeak()) write(pen, "at peak", plot.left - 7, HEAD_HEIGHT / 2, right);
     const first = Math.floor(scrollTop / ROW_HEIGHT);
@@ -238,19 +257,12 @@ export class Lifelines {
     fillBox(ctx, palette.line, 0, top + ROW_HEIGHT - 1, width, 1);
     const hasPeak = this.#hasPeak();
     const left = this.#left() - (hasPeak ? PEAK : 0);
-    const twoColumns = left > 200;
-    const nameWidth = twoColumns ? left * 0.45 : left - 58;
+    const nameWidth = this.#nameWidth();
     const color = broken || storage.state === "stale" ? palette.mutation : palette.text;
-    const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
-    const room = nameWidth - 16 - widthOf(pen, times, 11.5, 600);
-    const style = { size: 11.5, weight: 600, color };
-    const name = namesOf(storages);
-    write(pen, name, 12, middle, { ...style, room });
-    const long = Math.min(room, widthOf(pen, name, 11.5, 600));
-    if (times) write(pen, times, 12 + long, middle, style);
-    if (twoColumns) {
+    paintName(pen, namesOf(storages) + timesOf(storages), middle, nameWidth - 18, color);
+    if (left - BYTES > nameWidth) {
       const place = placeOf(storage);
-      const room = left - 66 - nameWidth;
+      const room = left - BYTES - 8 - nameWidth;
       const parts = [place, moduleRange(storages)].filter(Boolean);
       const whole = parts.join(" · ");
       const use = widthOf(pen, whole, 10.5) <= room ? whole : (parts[0] ?? "");
@@ -460,6 +472,29 @@ export class Lifelines {
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
     else if (top > this.scroller.scrollTop + room) this.scroller.scrollTop = top - room;
   }
+}
+
+/** @param {Row["storages"]} storages of a row */
+const timesOf = ({ length }) => (length > 1 ? ` ×${formatCount(length)}` : "");
+
+/**
+ * Paint the name of a row and the number of its tensors: a long one in two lines.
+ *
+ * @param {Pen} pen
+ * @param {string} name
+ * @param {number} middle
+ * @param {number} room
+ * @param {string} color
+ */
+function paintName(pen, name, middle, room, color) {
+  const [size, weight] = NAME;
+  const style = { size, weight, color, room, middle: true };
+  // A long name continues on a second line, after a space near its middle.
+  const at = name.lastIndexOf(" ", name.length / 2 + 3);
+  if (at < 0 || widthOf(pen, name, ...NAME) <= room) return write(pen, name, 12, middle, style);
+  style.size = 10;
+  write(pen, name.slice(0, at), 12, middle - 6, style);
+  write(pen, name.slice(at + 1), 12, middle + 6, style);
 }
 
 /**

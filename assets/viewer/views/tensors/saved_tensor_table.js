@@ -98,7 +98,7 @@ export class SavedTensorTable {
       },
       h(
         "td",
-        "agv-ellipsis agv-name-cell",
+        { class: "agv-ellipsis agv-name-cell", title: first.name + times },
         button(
           `Select ${first.name}`,
           "agv-strong",
