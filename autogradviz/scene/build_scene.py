@@ -32,6 +32,7 @@ from autogradviz.scene.layout.group_sizes_and_main_column import (
 from autogradviz.scene.lifelines_of_storages import build_storages
 from autogradviz.scene.memory_prediction_tables import build_prediction_tables
 from autogradviz.scene.node_boxes_and_badges import KINDS, NodeBuilder
+from autogradviz.scene.nodes_of_events_and_lines import NodesOfEventsAndLines
 from autogradviz.scene.saved_memory_fold import build_fold, says_more_than_graph
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.sentences_about_recording import build_facts
@@ -145,7 +146,12 @@ def build_scene(
         edges=edges,
         saved_badges=tuple(saved),
         parameter_badges=tuple(builder.parameter_badges),
-        findings=panels.build_findings(findings, folded, analysis),
+        findings=panels.build_findings(
+            findings,
+            analysis,
+            NodesOfEventsAndLines(analysis, nodes, builder.parameter_badges),
+            detaches,
+        ),
         detaches=detaches,
         **compiled,
     )

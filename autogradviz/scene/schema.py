@@ -321,10 +321,9 @@ class SceneFinding:
     victim_file: str
     victim_line: int
     victim_text: str
-    nodes: tuple[int, ...]  # indices into nodes
+    nodes: tuple[int, ...]  # indices into nodes: its own, else those of its events and lines
     region: int  # index into regions, -1 without one
     mechanism: str = "other"
-    reader: int = -1  # without nodes: the first node that read what the culprit made, or -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
