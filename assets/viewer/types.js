@@ -292,10 +292,9 @@
  * @property {string} victim_file
  * @property {number} victim_line
  * @property {string} victim_text
- * @property {number[]} nodes indices into nodes
+ * @property {number[]} nodes indices into nodes: its own, else those of its events and lines
  * @property {number} region index into regions, -1 without one
  * @property {string} mechanism
- * @property {number} reader without nodes: the first node that read what the culprit made, or -1
  */
 
 /**

@@ -75,7 +75,7 @@ class NodesOfEventsAndLines:
     def of_finding(self, finding: Finding, detaches: Iterable[SceneDetach]) -> tuple[int, ...]:
         """Return the nodes that a finding names, or else those that it belongs to.
 
-        These are the nodes that read what its culprit detached, those of its events, of its
+        These are the nodes that read what its culprit cut off, those of its events, of its
         culprit and of its victim, the first one that read what its lines made, those that gave
         what its lines read, or the output of its checkpoint region. Lines that neither made nor
         read values or gradients of the graph have none.
@@ -83,7 +83,10 @@ class NodesOfEventsAndLines:
         named = [self._index_of[each] for each in finding.nodes if each in self._index_of]
         culprit, victim = source_line(finding.culprit)[:2], source_line(finding.victim)[:2]
         cut = {each.reader for each in detaches if (each.filename, each.lineno) == culprit}
-        found = named or sorted(cut) or self.of(*culprit, finding.events) or self.of(*victim, ())
+        found = named or sorted(cut)
+        if finding.mechanism == "cut":
+            found = found or self._first_reader(finding.culprit)
+        found = found or self.of(*culprit, finding.events) or self.of(*victim, ())
         lines = (finding.culprit, finding.victim)
         for line in lines if not found else ():
             found = found or self._first_reader(line)

@@ -12,6 +12,7 @@ import { lifetimeOf } from "./state_at_replayed_time.js";
  * @property {import("../types.js").SavedTensorBadge[][]} savedTensors by node
  * @property {import("../types.js").ParameterBadge[][]} parameters by node
  * @property {number[][]} findings by node
+ * @property {Map<string, "path" | "mutation">} marks colors of the boxes that findings are about, by kind and index
  * @property {number[][]} users nodes from which the node receives gradients (toward the loss)
  * @property {number[][]} inputs nodes to which the node sends gradients (toward the inputs)
  * @property {number[][]} members nodes directly in a group
@@ -70,6 +71,7 @@ export function indexScene(scene) {
         found.map(({ at }) => at),
       );
     },
+    marks: () => marksOf(/** @type {SceneIndex} */ (/** @type {unknown} */ (sceneIndex))),
     users: () =>
       groupBy(nodes.length, columnOf(scene.edges, "target"), columnOf(scene.edges, "source")),
     inputs: () =>
@@ -90,6 +92,26 @@ export function indexScene(scene) {
   const sceneIndex = { scene, lifetimes: new Map() };
   for (const [name, compute] of Object.entries(parts)) defineLazy(sceneIndex, name, compute);
   return /** @type {SceneIndex} */ (/** @type {unknown} */ (sceneIndex));
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @returns {SceneIndex["marks"]} red means harm, which a hint does not claim
+ */
+function marksOf(sceneIndex) {
+  const { findings, nodes } = sceneIndex.scene;
+  /** @type {SceneIndex["marks"]} */
+  const marks = new Map();
+  for (const { nodes: at, confidence } of [...findings].reverse()) {
+    const color = confidence === "hint" ? "path" : "mutation";
+    for (const node of at) {
+      const { group } = nodes[node];
+      marks.set(`node ${node}`, color);
+      for (const each of [group, ...groupsAround(sceneIndex, group)])
+        marks.set(`group ${each}`, color);
+    }
+  }
+  return marks;
 }
 
 /**

@@ -83,7 +83,7 @@ export class Findings {
           ? [
               findingCard(this.store, chosen, finding),
               ...this.#story(chosen),
-              ...this.#picture(nodeOf(scene, chosen)),
+              ...this.#picture(chosen.nodes[0]),
             ]
           : [nothingFound(this.store)]),
     );
@@ -280,26 +280,13 @@ function findingPlace(finding) {
 }
 
 /**
- * @param {import("../../types.js").Scene} scene
- * @param {Finding} finding
- * @returns {number | undefined} its node, or the one that reads what its line made
- */
-function nodeOf({ detaches }, { nodes, culprit_file: file, culprit_line: line, reader }) {
-  return (
-    nodes[0] ??
-    detaches.find((each) => each.filename === file && each.lineno === line)?.reader ??
-    (reader < 0 ? undefined : reader)
-  );
-}
-
-/**
  * @param {Store} store
  * @param {Finding} finding
  * @param {number} at
  * @returns {HTMLElement}
  */
 function findingCard(store, finding, at) {
-  const node = nodeOf(store.scene, finding) ?? -1;
+  const node = finding.nodes[0] ?? -1;
   const show = () => store.reveal({ kind: "node", index: node });
   const compare = () => store.showRegion(finding.region);
   const glyph = finding.confidence === "hint" ? GLYPHS.findings : "failed";

@@ -5,6 +5,7 @@ import { button, h, listHead } from "../../dom.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import { heldCurve, heldIn } from "../../scene/curve_of_bytes_held.js";
+import { linesOfFindings } from "../../scene/lines_of_findings.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { wordsOf } from "../source/excerpt.js";
@@ -49,8 +50,13 @@ export function makeSourceHeat(store, fold) {
       membersOf.set(`${filename}:${lineno}`, members);
     }
   }
-  const marks = findingLines(scene.findings);
-  for (const filename of marks.keys()) if (!files.has(filename)) files.set(filename, new Map());
+  /** @type {Map<string, Map<number, import("../../scene/lines_of_findings.js").LineMark>>} */
+  const marks = new Map();
+  for (const mark of linesOfFindings(scene).values()) {
+    const { filename, lineno } = mark;
+    marks.set(filename, (marks.get(filename) ?? new Map()).set(lineno, mark));
+    if (!files.has(filename)) files.set(filename, new Map());
+  }
   const sumOf = (/** @type {Kinds} */ kinds) => [...kinds.values()].reduce((a, b) => a + b, 0);
   const total = (/** @type {Map<number, Kinds>} */ lines) =>
     [...lines.values()].reduce((sum, kinds) => sum + sumOf(kinds), 0);
@@ -95,7 +101,7 @@ export function makeSourceHeat(store, fold) {
       const cells = [h("span", "agv-heat-number", String(line)), bar, code, bytes];
       const place = formatPlace(filename, line);
       const open = () => store.showLine(filename, line);
-      const style = `agv-heat-row ${mark ? `agv-heat-${mark.tag}` : ""} ${kinds || mark ? "agv-heat-whole" : ""}`;
+      const style = `agv-heat-row ${mark ? `agv-heat-${mark.tag}` : ""} ${mark?.hint ? "agv-hint" : ""} ${kinds || mark ? "agv-heat-whole" : ""}`;
       const row =
         kinds || mark
           ? button(`Open ${place}`, style, open, ...cells)
@@ -150,30 +156,6 @@ export function makeSourceHeat(store, fold) {
  */
 function says(text = "") {
   return /\S/.test(text) && !/^\s*(#|[rbuf]*["'])|("""|''')\s*$/i.test(text);
-}
-
-/**
- * @param {Iterable<import("../../types.js").SceneFinding>} findings
- * @returns {Map<string, Map<number, {tag: "culprit" | "victim", text: string}>>} their lines by file
- */
-function findingLines(findings) {
-  /** @type {Map<string, Map<number, {tag: "culprit" | "victim", text: string}>>} */
-  const files = new Map();
-  const add = (
-    /** @type {"culprit" | "victim"} */ tag,
-    /** @type {string} */ filename,
-    /** @type {number} */ line,
-    /** @type {string} */ text,
-  ) => {
-    const lines = files.get(filename) ?? new Map();
-    if (!filename || !line || lines.get(line)?.tag === "culprit") return;
-    files.set(filename, lines.set(line, { tag, text }));
-  };
-  for (const each of findings) {
-    add("culprit", each.culprit_file, each.culprit_line, each.culprit_text);
-    add("victim", each.victim_file, each.victim_line, each.victim_text);
-  }
-  return files;
 }
 
 /**
