@@ -87,6 +87,17 @@
  */
 
 /**
+ * One number of what was checked.
+ *
+ * @typedef {object} SceneEvidence
+ * @property {string} topic of the group of checks
+ * @property {string} figure "78 of 78"
+ * @property {string} caption "parameters have a gradient"
+ * @property {string} view the view with the evidence
+ * @property {number} share of the whole that is as it should be, from 0 to 1; -1 without a whole
+ */
+
+/**
  * Kinds of problems of one topic that were looked for.
  *
  * @typedef {object} SceneCheckGroup
@@ -230,6 +241,7 @@
  * @property {string} filename
  * @property {number} lineno
  * @property {string} text
+ * @property {Flag} docstring it is a line of one
  */
 
 /**
@@ -817,6 +829,7 @@
  * @property {SceneUnusedParameter[]} unused_parameters
  * @property {SceneFact[]} facts
  * @property {SceneCheckGroup[]} checks
+ * @property {SceneEvidence[]} evidence
  * @property {SceneRegion[]} regions
  * @property {SceneDiffRow[]} diffs
  * @property {SceneSpan[]} spans

@@ -11,6 +11,7 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.analysis.memory_by_kind import has_memory, measure_memory
+from autogradviz.diagnose.source.source_index import docstring_lines
 from autogradviz.events import FrameSeen, MemoryHeld, NodeStarted, StoragesFreed, TensorReleased
 from autogradviz.scene.schema import (
     SceneFinding,
@@ -202,7 +203,13 @@ def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
     generated = {frame.filename for frame in frames if frame.library} - own
     cells = {filename: f"In [{cell}]" for filename, cell in analysis.cells.items()}
     return tuple(
-        SceneLine(filename=cells.get(filename, filename), lineno=lineno, text=text)
+        SceneLine(
+            filename=cells.get(filename, filename),
+            lineno=lineno,
+            text=text,
+            # The file may have changed since it was recorded, or be another one.
+            docstring=docstring_lines(filename).get(lineno) == text,
+        )
         for (filename, lineno), text in sorted(analysis.source_lines.items())
         if filename not in generated
     )

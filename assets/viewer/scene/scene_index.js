@@ -4,6 +4,7 @@
  */
 
 import { columnOf, defineLazy } from "../payload/lazy_rows.js";
+import { placeKey } from "./source_line_costs.js";
 import { lifetimeOf } from "./state_at_replayed_time.js";
 
 /**
@@ -18,6 +19,7 @@ import { lifetimeOf } from "./state_at_replayed_time.js";
  * @property {number[][]} members nodes directly in a group
  * @property {number[][]} children groups directly in a group
  * @property {Map<string, Map<number, string>>} source text by file and line
+ * @property {Set<string>} docstrings keys of the places of their lines
  * @property {Map<string, string>} reasons why nodes save their slots, "SoftmaxBackward0.result"
  * @property {import("../types.js").SceneStorageEvent[][]} storageEvents by storage
  * @property {Map<number, number>} storageOf index by storage id
@@ -86,6 +88,8 @@ export function indexScene(scene) {
       ),
     storageOf: () => new Map(scene.storages.map((each) => [each.storage_id, each.index])),
     source: () => sourceLines(scene),
+    docstrings: () =>
+      new Set(scene.lines.flatMap((each) => (each.docstring ? placeKey(each) : []))),
     reasons: () => new Map(scene.slot_reasons.map(({ slot, text }) => [slot, text])),
     end: () => Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
   };

@@ -178,24 +178,22 @@ function otherEntries({ audit_entries, cause_steps, findings, summary }) {
 }
 
 /**
- * Return sentences about a recording without findings, and the kinds of problems looked for.
+ * Return what was checked in a recording without findings: numbers, and the problems looked for.
  *
  * @param {Store} store
  * @returns {HTMLElement}
  */
 function nothingFound(store) {
-  const groups = [...store.scene.checks].map(({ topic, title, kinds }) =>
+  const { checks, evidence, facts } = store.scene;
+  const groups = [...checks].map(({ topic, title, kinds }) =>
     h(
       "section",
       "agv-check-group",
       h("h4", "", title),
-      ...factRows(store, topic),
-      h(
-        "details",
-        "agv-muted",
-        h("summary", "", `none of ${plural(kinds.length, "kind")} of problems`),
-        h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
-      ),
+      ...evidence.filter((each) => each.topic === topic).map((each) => evidenceTile(store, each)),
+      ...(facts.some((each) => each.lines && each.topic === topic) ? factRows(store, topic) : []),
+      h("div", "agv-muted", `none of ${plural(kinds.length, "kind")} of problems:`),
+      h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
     ),
   );
   return h(
@@ -206,6 +204,20 @@ function nothingFound(store) {
       ? h("div", "agv-check-groups", ...groups)
       : block("What the recording shows", ...factRows(store)),
   );
+}
+
+/**
+ * @param {Store} store
+ * @param {import("../../types.js").SceneEvidence} evidence
+ * @returns {HTMLElement} a number, a bar of the part that is as it should be, what it counts
+ */
+function evidenceTile(store, { figure, caption, view, share }) {
+  const bar = h("span", "agv-evidence-bar");
+  bar.style.setProperty("--share", `${100 * share}%`);
+  const parts = [h("b", "", figure), caption, ...(share < 0 ? [] : [bar])];
+  return store.hasView(view)
+    ? button(`${figure} ${caption}`, "agv-evidence", () => store.set("view", view), ...parts)
+    : h("div", "agv-evidence", ...parts);
 }
 
 /**

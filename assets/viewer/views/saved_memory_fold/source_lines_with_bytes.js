@@ -5,6 +5,7 @@ import { button, h, listHead } from "../../dom.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import { heldCurve, heldIn } from "../../scene/curve_of_bytes_held.js";
+import { placeKey } from "../../scene/source_line_costs.js";
 import { linesOfFindings } from "../../scene/lines_of_findings.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
@@ -79,7 +80,10 @@ export function makeSourceHeat(store, fold) {
         indentOf(line + 1) < indentOf(line) ? [line - 1] : [line - 1, line + 1],
       ),
     );
-    for (const line of [...shown]) if (!says(source?.get(line))) shown.delete(line);
+    const { docstrings } = store.sceneIndex;
+    for (const lineno of [...shown])
+      if (!says(source?.get(lineno)) || docstrings.has(placeKey({ filename, lineno })))
+        shown.delete(lineno);
     for (const line of [...lines.keys(), ...marked.keys()]) shown.add(line);
     const inOrder = [...shown]
       .sort((a, b) => a - b)
@@ -155,7 +159,7 @@ export function makeSourceHeat(store, fold) {
  * @returns {boolean} whether it is there, and neither a comment nor a text alone
  */
 function says(text = "") {
-  return /\S/.test(text) && !/^\s*(#|[rbuf]*["'])|("""|''')\s*$/i.test(text);
+  return /\S/.test(text) && !/^\s*(#|[rbuf]*["'])/i.test(text);
 }
 
 /**
