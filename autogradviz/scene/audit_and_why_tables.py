@@ -208,7 +208,9 @@ def _questions(
         yield f"finding {at}", finding
     if analysis.error is not None:
         yield "error", "error"
-    concerned = {node for each in scene.findings for node in each.nodes[:MAX_STEP_NODES]}
+    index_of = {node.node_id: node.index for node in scene.nodes}
+    named = {node for finding in findings for node in finding.nodes}
+    concerned = {index_of[node] for node in named if node in index_of}
     failed = [n.index for n in scene.nodes if n.state == "failed" or n.error]
     unreached = (n.index for n in scene.nodes if n.state == "not_run")
     chosen = dict.fromkeys([*failed, *sorted(concerned), *islice(unreached, MAX_NODES)])

@@ -146,9 +146,20 @@ export function paintBlame(pen, look, boxes, written) {
         Math.max(y, fromY) + 1,
       );
     });
-  const lines = look.placement.lines.flatMap((line) => segments(line.points));
-  const taken = [...extents, ...notes, ...signs, ...segments(points), ...lines];
-  const isFree = (/** @type {number} */ width, /** @type {[number, number]} */ [x, middle]) =>
+  // The lines of the path are as strong as the arrow.
+  const linesOf = (/** @type {boolean} */ all) =>
+    look.placement.lines
+      .filter(
+        ({ group, link }) =>
+          all || scene.groups[group].links[link].edges.some((edge) => scene.edges[edge].on_path),
+      )
+      .flatMap((line) => segments(line.points));
+  const boxed = [...extents, ...notes, ...signs];
+  const isFree = (
+    /** @type {typeof boxed} */ taken,
+    /** @type {number} */ width,
+    /** @type {[number, number]} */ [x, middle],
+  ) =>
     x + width <= edge &&
     x > look.camera.x &&
     !frames.some((right) => x < right && x + width > right) &&
@@ -161,7 +172,13 @@ export function paintBlame(pen, look, boxes, written) {
     );
   for (const text of [`${op} writes ${slot} ${version}`, `${op} writes ${slot}`, "written"]) {
     const width = widthOf(pen, text, TEXT_SIZE, 600);
-    const place = places.find((each) => isFree(width, each));
+    // On a thin line where there is no other room.
+    const place = [
+      [...boxed, ...segments(points), ...linesOf(true)],
+      [...boxed, ...linesOf(false)],
+    ]
+      .map((taken) => places.find((each) => isFree(taken, width, each)))
+      .find(Boolean);
     if (!place) continue;
     paintText(pen, text, ...place, { size: TEXT_SIZE, weight: 600, color: palette.mutation });
     return;
