@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.render.svg import themes_and_primitives as svg
+from autogradviz.render.svg.marks_of_findings import marked_boxes
 from autogradviz.render.svg.node_boxes import BADGE_HEIGHT
 from autogradviz.scene.label_text_and_width import saved_tensor_label, text_width
 from autogradviz.scene.node_boxes_and_badges import BADGE_GAP, BOX_TO_BADGE
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from autogradviz.render.svg.themes_and_primitives import Theme
     from autogradviz.scene.layout.coordinates import Box, Placement, Point
-    from autogradviz.scene.schema import SavedTensorBadge, Scene
+    from autogradviz.scene.schema import SavedTensorBadge, Scene, SceneNode
 
 LANE: Final = 12.0
 """Distance between the badges of the rows and the arrow."""
@@ -198,7 +199,7 @@ def _label_place(
         (start, y - 21),
     ]
 
-    taken = [*extents, *_signs(placement), *_segments(points)]
+    taken = [*extents, *_signs(scene, placement), *_segments(points)]
     taken += [each for line in placement.lines for each in _segments(line.points)]
 
     def free(place: Point) -> bool:
@@ -224,13 +225,23 @@ def _around(points: Sequence[Point], width: float) -> list[Point]:
     return found
 
 
-def _signs(placement: Placement) -> list[_Extent]:
-    """Return the corners of boxes, where their marks are."""
+def _signs(scene: Scene, placement: Placement) -> list[_Extent]:
+    """Return the corners of boxes that have marks."""
+    marked = [box for box, _ in marked_boxes(scene, placement)]
+    red = [
+        box
+        for box in placement.boxes
+        if (box.kind == "group" and scene.groups[box.ref].error)
+        or (box.kind == "node" and _is_red(scene.nodes[box.ref]))
+    ]
     return [
         _Extent(box.x + box.width - 9, box.x + box.width + 9, box.y - 10, box.y + 9)
-        for box in placement.boxes
-        if box.kind != "frame"
+        for box in (*marked, *red)
     ]
+
+
+def _is_red(node: SceneNode) -> bool:
+    return node.error or node.state == "failed"
 
 
 def _segments(points: Sequence[Point]) -> list[_Extent]:

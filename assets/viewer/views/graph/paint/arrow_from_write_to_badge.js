@@ -126,13 +126,16 @@ export function paintBlame(pen, look, boxes, written) {
     ...around,
   ];
   const notes = written.map(({ left, right, y: at }) => rectOf(left, at - 6, right, at + 6));
-  const signs = boxes.map((box) => {
+  const signs = boxes.flatMap((box) => {
     if (box.kind === "frame") {
       const { header_width: wide } = scene.groups[box.ref];
       return rectOf(box.x, box.y, box.x + wide, box.y + HEADER_HEIGHT);
     }
+    const node = box.kind === "node" ? scene.nodes[box.ref] : null;
+    const hasMark = look.sceneIndex.marks.has(`${box.kind} ${box.ref}`);
+    if (!hasMark && node?.state !== "failed") return [];
     const right = box.x + box.width;
-    const role = box.kind === "node" ? roleOf(scene.nodes[box.ref]) : "";
+    const role = node ? roleOf(node) : "";
     const end = right + 9 + (role ? 4 + widthOf(pen, role, BADGE_TEXT_SIZE, 600) : 0);
     return rectOf(right - 9, box.y - 10, end, box.y + 9);
   });
