@@ -229,7 +229,7 @@ def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
 
 
 def _count_written(analysis: Analysis, blamed: Collection[int]) -> tuple[int, int]:
-    """Return how many saved tensors were written after their save, and how many there are."""
+    """Return the number of saved tensors that were written after their save, and of all."""
     changed = {*blamed, *analysis.stale} & analysis.saved.keys()
     wrong = sum(_is_written(analysis, analysis.saved[each]) for each in changed)
     return wrong, len(analysis.saved)

@@ -245,7 +245,7 @@ def _is_red(node: SceneNode) -> bool:
 
 
 def _segments(points: Sequence[Point]) -> list[_Extent]:
-    """Return the segments of a line with the room around them."""
+    """Return the segments of a line with some space on each side."""
     return [
         _Extent(min(x, to_x) - 3, max(x, to_x) + 3, min(y, to_y) - 1, max(y, to_y) + 1)
         for (x, y), (to_x, to_y) in pairwise(points)

@@ -178,7 +178,7 @@ function otherEntries({ audit_entries, cause_steps, findings, summary }) {
 }
 
 /**
- * Return what was checked in a recording without findings: numbers, and the problems looked for.
+ * Return the numbers of a recording without findings, and the problems that were looked for.
  *
  * @param {Store} store
  * @returns {HTMLElement}
