@@ -87,6 +87,17 @@
  */
 
 /**
+ * One number of what was checked.
+ *
+ * @typedef {object} SceneEvidence
+ * @property {string} topic of the group of checks
+ * @property {string} figure "78 of 78"
+ * @property {string} caption "parameters have a gradient"
+ * @property {string} view the view with the evidence
+ * @property {number} share of the whole that is as it should be, from 0 to 1; -1 without a whole
+ */
+
+/**
  * Kinds of problems of one topic that were looked for.
  *
  * @typedef {object} SceneCheckGroup
@@ -230,6 +241,7 @@
  * @property {string} filename
  * @property {number} lineno
  * @property {string} text
+ * @property {Flag} docstring it is a line of one
  */
 
 /**
@@ -292,10 +304,9 @@
  * @property {string} victim_file
  * @property {number} victim_line
  * @property {string} victim_text
- * @property {number[]} nodes indices into nodes
+ * @property {number[]} nodes indices into nodes: its own, else those of its events and lines
  * @property {number} region index into regions, -1 without one
  * @property {string} mechanism
- * @property {number} reader without nodes: the first node that read what the culprit made, or -1
  */
 
 /**
@@ -819,6 +830,7 @@
  * @property {SceneUnusedParameter[]} unused_parameters
  * @property {SceneFact[]} facts
  * @property {SceneCheckGroup[]} checks
+ * @property {SceneEvidence[]} evidence
  * @property {SceneRegion[]} regions
  * @property {SceneDiffRow[]} diffs
  * @property {SceneSpan[]} spans

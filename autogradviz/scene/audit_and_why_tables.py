@@ -8,10 +8,7 @@ a good gradient. Their number is bounded. A widget asks Python for the others.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections import defaultdict
 from dataclasses import asdict, replace
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,25 +19,11 @@ from autogradviz.causes.why import ANOTHER_LINE, HOW, KEPT, SavedStorage, explai
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.rule import all_rules
 from autogradviz.events import (
-    BackwardStarted,
-    ErrorRaised,
-    GradAccumulated,
-    HookRan,
     NodeSeen,
-    NodeStarted,
-    OptimizerStepped,
     ParameterSeen,
-    RecomputeStarted,
-    RegionCutOff,
-    RegionEntered,
-    RequiresGradChanged,
-    StateChanged,
-    TensorSaved,
-    TensorUnpacked,
-    VersionBumped,
-    field_names,
 )
 from autogradviz.scene.finding_stories import MAX_STORIES, StoryBuilder
+from autogradviz.scene.nodes_of_events_and_lines import NodesOfEventsAndLines
 from autogradviz.scene.schema import (
     SceneAnswer,
     SceneAuditEntry,
@@ -58,7 +41,6 @@ if TYPE_CHECKING:
     from autogradviz.causes import AuditEntry, Explanation
     from autogradviz.diagnose.fact import Fact
     from autogradviz.diagnose.finding import Finding
-    from autogradviz.events import Event
     from autogradviz.scene.finding_stories import Station
     from autogradviz.scene.schema import Scene, SceneStorage
 
@@ -128,13 +110,6 @@ _WORDS: Final = {
     "refuse": "raised",
 }
 """Words for mechanisms whose names say little to those who have not read about them."""
-
-_TIMED: Final[tuple[type[Event], ...]] = (
-    BackwardStarted, ErrorRaised, GradAccumulated, HookRan, NodeStarted, OptimizerStepped,
-    RecomputeStarted, RegionCutOff, RegionEntered, RequiresGradChanged, StateChanged, TensorSaved,
-    TensorUnpacked, VersionBumped,
-)  # fmt: skip
-"""Kinds of events that steps refer to, apart from ops."""
 
 
 def with_causes(
@@ -237,7 +212,9 @@ def _questions(
         yield f"finding {at}", finding
     if analysis.error is not None:
         yield "error", "error"
-    concerned = {node for finding in scene.findings for node in finding.nodes}
+    index_of = {node.node_id: node.index for node in scene.nodes}
+    named = {node for finding in findings for node in finding.nodes}
+    concerned = {index_of[node] for node in named if node in index_of}
     failed = [n.index for n in scene.nodes if n.state == "failed" or n.error]
     unreached = (n.index for n in scene.nodes if n.state == "not_run")
     chosen = dict.fromkeys([*failed, *sorted(concerned), *islice(unreached, MAX_NODES)])
@@ -271,9 +248,8 @@ class _Steps:
     def __init__(self, scene: Scene, analysis: Analysis) -> None:
         self.rows: list[SceneCauseStep] = []
         self._scene = scene
-        self._analysis = analysis
         self._numbers: dict[object, int] = {}
-        self._events: dict[int, Event | None] = {}
+        self._places = NodesOfEventsAndLines(analysis, scene.nodes, scene.parameter_badges)
 
     def audit_entry(self, entry: AuditEntry) -> SceneAuditEntry:
         """Return the row of an entry of the audit."""
@@ -323,8 +299,8 @@ class _Steps:
         if key not in self._numbers:
             self._numbers[key] = len(self.rows)
             filename, lineno, line = source_line(location)
-            nodes = self._nodes(filename, lineno, events)
-            times = [*filter(None, map(self._time_of, events))]
+            nodes = tuple(self._places.of(filename, lineno, events)[:MAX_STEP_NODES])
+            times = [*filter(None, map(self._places.time_of, events))]
             times += [self._scene.nodes[node].born_ns for node in nodes[:1]]
             self.rows.append(
                 SceneCauseStep(
@@ -337,74 +313,3 @@ class _Steps:
                 )
             )
         return self._numbers[key]
-
-    def _nodes(self, filename: str, lineno: int, events: tuple[int, ...]) -> tuple[int, ...]:
-        found = [node for seq in events for node in self._nodes_of_event(seq)]
-        found = found or (self._nodes_of_line[filename, lineno] if lineno else [])
-        found = found or [node for seq in events for node in self._nodes_read(seq)]
-        return tuple(islice(dict.fromkeys(found), MAX_STEP_NODES))
-
-    def _nodes_of_event(self, seq: int) -> Sequence[int]:
-        """Return the drawn nodes of an event: that of an op, or those of a parameter."""
-        event = self._event(seq)
-        if isinstance(event, GradAccumulated):
-            name = self._analysis.parameters.get(event.tensor_id, ("",))[0]
-            return self._nodes_of_parameter[name]
-        node_id = getattr(event, "node_id", None)
-        index = self._node_of_op.get(seq) if node_id is None else self._index_of.get(node_id)
-        return [] if index is None else [index]
-
-    def _nodes_read(self, seq: int) -> Sequence[int]:
-        """Return the drawn nodes whose results an op read: where a cut ends the gradient path."""
-        op = self._analysis.op_at(seq)
-        storages = [each.storage_id for each in op.inputs] if op else []
-        made = [self._analysis.creators.get(-1 if each is None else each) for each in storages]
-        found = [self._node_of_op.get(each.seq) for each in made if each is not None]
-        return [index for index in found if index is not None]
-
-    def _time_of(self, seq: int) -> int | None:
-        event = self._event(seq) or self._analysis.op_at(seq)
-        return None if event is None else event.time_ns
-
-    def _event(self, seq: int) -> Event | None:
-        """Return the event of a number, if it is of a kind that steps refer to."""
-        if seq not in self._events:
-            self._events[seq] = self._find_event(seq)
-        return self._events[seq]
-
-    def _find_event(self, seq: int) -> Event | None:
-        for kind, seqs in self._sequence_numbers:
-            at = bisect_left(seqs, seq)
-            if at < len(seqs) and seqs[at] == seq:
-                values = (column[at] for column in self._analysis.log.columns(kind))
-                return kind(**dict(zip(field_names(kind), values, strict=True)))
-        return None
-
-    @cached_property
-    def _sequence_numbers(self) -> list[tuple[type[Event], list[int]]]:
-        columns = ((kind, self._analysis.log.column(kind, "seq")) for kind in _TIMED)
-        return [(kind, seqs) for kind, seqs in columns if seqs]
-
-    @cached_property
-    def _index_of(self) -> dict[int, int]:
-        return {node.node_id: node.index for node in self._scene.nodes}
-
-    @cached_property
-    def _node_of_op(self) -> dict[int, int]:
-        nodes = self._analysis.graph.nodes
-        ops = ((nodes[node_id].op, index) for node_id, index in self._index_of.items())
-        return {op.seq: index for op, index in ops if op is not None}
-
-    @cached_property
-    def _nodes_of_line(self) -> dict[tuple[str, int], list[int]]:
-        found: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for node in self._scene.nodes:
-            found[node.filename, node.lineno].append(node.index)
-        return found
-
-    @cached_property
-    def _nodes_of_parameter(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = defaultdict(list)
-        for badge in self._scene.parameter_badges:
-            found[badge.name].append(badge.node)
-        return found

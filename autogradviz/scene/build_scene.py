@@ -32,9 +32,10 @@ from autogradviz.scene.layout.group_sizes_and_main_column import (
 from autogradviz.scene.lifelines_of_storages import build_storages
 from autogradviz.scene.memory_prediction_tables import build_prediction_tables
 from autogradviz.scene.node_boxes_and_badges import KINDS, NodeBuilder
+from autogradviz.scene.nodes_of_events_and_lines import NodesOfEventsAndLines
 from autogradviz.scene.saved_memory_fold import build_fold, says_more_than_graph
 from autogradviz.scene.schema import Scene, SceneEdge
-from autogradviz.scene.sentences_about_recording import build_facts
+from autogradviz.scene.sentences_about_recording import build_evidence, build_facts
 from autogradviz.scene.storages_of_memory_view import build_counted_storages
 from autogradviz.scene.summary_and_steps import build_steps, steps_of_nodes
 from autogradviz.scene.unused_parameters import build_unused_parameters
@@ -145,7 +146,12 @@ def build_scene(
         edges=edges,
         saved_badges=tuple(saved),
         parameter_badges=tuple(builder.parameter_badges),
-        findings=panels.build_findings(findings, folded, analysis),
+        findings=panels.build_findings(
+            findings,
+            analysis,
+            NodesOfEventsAndLines(analysis, nodes, builder.parameter_badges),
+            detaches,
+        ),
         detaches=detaches,
         **compiled,
     )
@@ -174,6 +180,7 @@ def build_scene(
         module_times=module_times,
         unused_parameters=unused,
         facts=build_facts(analysis, unused, blamed),
+        evidence=build_evidence(analysis, unused, blamed),
         regions=region_and_recomputation_tables.build_regions(analysis),
         diffs=region_and_recomputation_tables.build_diffs(analysis.regions),
         spans=spans,

@@ -42,25 +42,6 @@ def readers_at(detaches: Iterable[SceneDetach], findings: Iterable[Finding]) -> 
     return {each.reader for each in detaches if (each.filename, each.lineno) in lines}
 
 
-def first_reader(analysis: Analysis, folded: FoldedGraph, line: SourceLocation | None) -> int:
-    """Return the first drawn node that read what a line made, -1 if there is none.
-
-    Ops without a node may be between the line and the node.
-    """
-    made: set[int] = set()
-    for op in analysis.ops if line is not None else ():
-        if op.phase != "forward":
-            continue
-        if op.location == line:
-            made.update(each.tensor_id for each in op.outputs)
-        elif any(each.tensor_id in made for each in op.inputs):
-            node = -1 if op.node_id is None else folded.index_of.get(op.node_id, -1)
-            if node >= 0:
-                return node
-            made.update(each.tensor_id for each in op.outputs)
-    return -1
-
-
 def _find_reads(
     analysis: Analysis, folded: FoldedGraph
 ) -> Iterator[tuple[int, int, SourceLocation]]:

@@ -81,6 +81,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "unused_parameters": schema.SceneUnusedParameter,
     "facts": schema.SceneFact,
     "checks": schema.SceneCheckGroup,
+    "evidence": schema.SceneEvidence,
     "findings": schema.SceneFinding,
     "regions": schema.SceneRegion,
     "diffs": schema.SceneDiffRow,

@@ -101,6 +101,17 @@ class SceneFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneEvidence:
+    """One number of what was checked."""
+
+    topic: str  # of the group of checks
+    figure: str  # "78 of 78"
+    caption: str  # "parameters have a gradient"
+    view: str  # the view with the evidence
+    share: float  # of the whole that is as it should be, from 0 to 1; -1 without a whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneCheckGroup:
     """Kinds of problems of one topic that were looked for."""
 
@@ -259,6 +270,7 @@ class SceneLine:
     filename: str
     lineno: int
     text: str
+    docstring: bool = False  # it is a line of one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,10 +333,9 @@ class SceneFinding:
     victim_file: str
     victim_line: int
     victim_text: str
-    nodes: tuple[int, ...]  # indices into nodes
+    nodes: tuple[int, ...]  # indices into nodes: its own, else those of its events and lines
     region: int  # index into regions, -1 without one
     mechanism: str = "other"
-    reader: int = -1  # without nodes: the first node that read what the culprit made, or -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -861,6 +872,7 @@ class Scene:
     unused_parameters: tuple[SceneUnusedParameter, ...] = ()
     facts: tuple[SceneFact, ...] = ()
     checks: tuple[SceneCheckGroup, ...] = ()
+    evidence: tuple[SceneEvidence, ...] = ()
     regions: tuple[SceneRegion, ...] = ()
     diffs: tuple[SceneDiffRow, ...] = ()
     spans: tuple[SceneSpan, ...] = ()

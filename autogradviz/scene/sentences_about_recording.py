@@ -7,13 +7,13 @@ show the same sentences, each with the view that has the evidence.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, plural, short_location
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import cleared_gradients
 from autogradviz.events import GradAccumulated, NormRead
-from autogradviz.scene.schema import SceneFact
+from autogradviz.scene.schema import SceneEvidence, SceneFact
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -35,33 +35,73 @@ def build_facts(
     )
 
 
-def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> Iterator[SceneFact]:
-    """Yield the number of parameters with a gradient, and of those with none, zeros or NaN."""
+def build_evidence(
+    analysis: Analysis, unused: Collection[SceneUnusedParameter], blamed: Collection[int]
+) -> tuple[SceneEvidence, ...]:
+    """Return the numbers of what was checked, by topic."""
+    return (
+        *_checked_gradients(analysis, unused),
+        *_checked_recomputations(analysis),
+        *_checked_writes(analysis, blamed),
+        *_checked_compiled(analysis),
+        *_checked_memory(analysis),
+    )
+
+
+class _Gradients(NamedTuple):
+    """The parameters of a recording, by the gradients that they got."""
+
+    total: int
+    got: list[Parameter]  # finite ones
+    infinite: list[Parameter]
+    zero: list[Parameter]  # of those that are finite
+    cleared: Counter[str]  # of those that are zero, by the line that cleared them
+
+    @property
+    def good(self) -> int:
+        return len(self.got) - len(self.zero) + sum(self.cleared.values())
+
+    @property
+    def norms(self) -> str:
+        """The least and the largest norm, "" of fewer than two."""
+        norms = [each.norm for each in self.got if each.norm]
+        return f"norms {_norm(min(norms))} to {_norm(max(norms))}" if len(norms) > 1 else ""
+
+
+def _count_gradients(
+    analysis: Analysis, unused: Collection[SceneUnusedParameter]
+) -> _Gradients | None:
+    """Return the gradients that parameters got, None without a backward or with older steps."""
     leaves: dict[int, Parameter] = {}
-    for node in analysis.graph.nodes.values():
+    nodes = analysis.graph.nodes
+    for node in nodes.values():
         leaf = node.parameter
         if leaf is not None and leaf.name:
             known = leaves.get(leaf.tensor.tensor_id)
             if known is None or leaf.accumulated or not known.accumulated:
                 leaves[leaf.tensor.tensor_id] = leaf
-    idle = [each for each in unused if each.requires_grad]
-    count = len(leaves) + len(idle)
-    nodes = analysis.graph.nodes
+    count = len(leaves) + sum(each.requires_grad for each in unused)
     if not count or not any(node.runs for node in nodes.values()):
-        return
+        return None
     # With older steps, the descriptions of nodes are gone that the kept steps use again.
     if any(node_id not in nodes for node_id in analysis.log.column(GradAccumulated, "node_id")):
-        return
-    infinite = [each for each in leaves.values() if not each.finite]
+        return None
     got = [each for each in leaves.values() if each.finite and each.accumulated]
     zero = [each for each in got if each.norm == 0]
-    none = count - len(infinite) - len(got)
-    cleared = _cleared_in_place(analysis, zero)
-    zero_count = len(zero) - sum(cleared.values())
-    words = f"{len(got) - zero_count:,} of {count:,} parameters got a gradient"
-    norms = [each.norm for each in got if each.norm]
-    if norms and len(norms) > 1:
-        words += f", norms {_norm(min(norms))} to {_norm(max(norms))}"
+    infinite = [each for each in leaves.values() if not each.finite]
+    return _Gradients(count, got, infinite, zero, _cleared_in_place(analysis, zero))
+
+
+def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> Iterator[SceneFact]:
+    """Yield the number of parameters with a gradient, and of those with none, zeros or NaN."""
+    counted = _count_gradients(analysis, unused)
+    if counted is None:
+        return
+    none = counted.total - len(counted.infinite) - len(counted.got)
+    zero_count = len(counted.got) - counted.good
+    words = f"{counted.good:,} of {counted.total:,} parameters got a gradient"
+    if counted.norms:
+        words += f", {counted.norms}"
         last_ns = max(
             (e.time_ns for e in analysis.log.of(NormRead) if e.place == "gradient"), default=-1
         )
@@ -70,11 +110,11 @@ def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> 
     problems = [
         f"{none:,} got none" if none else "",
         f"{zero_count:,} got zeros" if zero_count else "",
-        f"{len(infinite):,} got NaN or infinity" if infinite else "",
+        f"{len(counted.infinite):,} got NaN or infinity" if counted.infinite else "",
     ]
     text = "; ".join([words, *filter(None, problems)])
     yield SceneFact(text=text, view="graph", good=not any(problems), topic="gradients")
-    for place, number in cleared.most_common(1):
+    for place, number in counted.cleared.most_common(1):
         line = f" at {place}" if place else ""
         are = "is" if number == 1 else "are"
         yield SceneFact(
@@ -83,6 +123,85 @@ def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> 
             good=True,
             topic="gradients",
         )
+
+
+def _part(
+    topic: str, part: int, whole: int, caption: str, view: str, *, wrong: bool = False
+) -> SceneEvidence:
+    """Return a part of a whole, which is wrong or as it should be."""
+    share = (whole - part if wrong else part) / whole if whole else -1
+    figure = f"{part:,} of {whole:,}" if whole else "0"
+    return SceneEvidence(topic=topic, figure=figure, caption=caption, view=view, share=share)
+
+
+def _checked_gradients(
+    analysis: Analysis, unused: Collection[SceneUnusedParameter]
+) -> Iterator[SceneEvidence]:
+    counted = _count_gradients(analysis, unused)
+    if counted is not None:
+        yield _part("gradients", counted.good, counted.total, "parameters got a gradient", "graph")
+        got, norms = len(counted.got), counted.norms
+        caption = f"gradients are finite{norms and f', {norms}'}"
+        yield _part("gradients", got, got + len(counted.infinite), caption, "graph")
+    ran = [node for node in analysis.graph.nodes.values() if node.runs]
+    failed = sum(node.state == "failed" for node in ran)
+    yield _part("gradients", len(ran) - failed, len(ran), "nodes ran without an error", "timeline")
+
+
+def _checked_recomputations(analysis: Analysis) -> Iterator[SceneEvidence]:
+    runs = [run for region in analysis.regions for run in region.recomputations]
+    same = sum(run.first_difference is None for run in runs)
+    if analysis.regions:
+        caption = "recomputations ran the ops of the forward"
+        yield _part("checkpoints", same, len(runs), caption, "checkpoint")
+    else:
+        yield _part("checkpoints", 0, 0, "checkpoint regions", "checkpoint")
+
+
+def _checked_writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneEvidence]:
+    wrong, count = _count_written(analysis, blamed)
+    caption = "saved tensors were written between save and use"
+    yield _part("writes", wrong, count, caption, "tensors", wrong=True)
+    reads = [each for saved in analysis.saved.values() for each in saved.unpacks]
+    known = [each for each in reads if None not in {each.version, each.seen_version}]
+    same = sum(each.version == each.seen_version for each in known)
+    if known:
+        caption = "reads found the version that was saved"
+        yield _part("writes", same, len(known), caption, "tensors")
+
+
+def _checked_compiled(analysis: Analysis) -> Iterator[SceneEvidence]:
+    regions = analysis.compiled_regions
+    breaks = sum(len(each.graph_breaks) for each in regions)
+    again = sum(len(each.recompiles) for each in regions)
+    more = f", {plural(breaks, 'graph break')}, {plural(again, 'recompilation')}" if regions else ""
+    yield SceneEvidence(
+        topic="compiled",
+        figure=f"{len(regions):,}",
+        caption=f"compiled region{'' if len(regions) == 1 else 's'}{more}",
+        view="compiled",
+        share=-1,
+    )
+
+
+def _checked_memory(analysis: Analysis) -> Iterator[SceneEvidence]:
+    sizes = analysis.saved_memory.total()
+    all_saved = sizes.saved + sizes.recomputed
+    held = sizes.held + sizes.older
+    for nbytes, caption in (
+        (held, f"of {format_bytes(all_saved)} saved are held at the end"),
+        (sizes.older, "held by graphs of earlier steps"),
+    ):
+        yield SceneEvidence(
+            topic="memory",
+            figure=format_bytes(nbytes),
+            caption=caption,
+            view="tensors",
+            share=1 - min(nbytes / all_saved, 1) if all_saved else -1,
+        )
+    changed = sum(each.changed > 0 for each in analysis.hooks)
+    caption = "hooks changed a gradient" if analysis.hooks else "hooks on gradients"
+    yield _part("memory", changed, len(analysis.hooks), caption, "graph", wrong=True)
 
 
 def _norm(value: float) -> str:
@@ -99,9 +218,7 @@ def _cleared_in_place(analysis: Analysis, zero: Collection[Parameter]) -> Counte
 
 def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
     """Yield the number of saved tensors that were written after their save."""
-    count = len(analysis.saved)
-    changed = {*blamed, *analysis.stale} & analysis.saved.keys()
-    wrong = sum(_is_written(analysis, analysis.saved[each]) for each in changed)
+    wrong, count = _count_written(analysis, blamed)
     if count:
         yield SceneFact(
             text=f"{wrong:,} of {count:,} saved tensors were written between save and use",
@@ -109,6 +226,13 @@ def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
             good=not wrong,
             topic="writes",
         )
+
+
+def _count_written(analysis: Analysis, blamed: Collection[int]) -> tuple[int, int]:
+    """Return the number of saved tensors that were written after their save, and of all."""
+    changed = {*blamed, *analysis.stale} & analysis.saved.keys()
+    wrong = sum(_is_written(analysis, analysis.saved[each]) for each in changed)
+    return wrong, len(analysis.saved)
 
 
 def _is_written(analysis: Analysis, saved: SavedTensor) -> bool:

@@ -11,8 +11,8 @@ from autogradviz.analysis.formatting import (
     source_line,
 )
 from autogradviz.analysis.memory_by_kind import has_memory, measure_memory
+from autogradviz.diagnose.source.source_index import docstring_lines
 from autogradviz.events import FrameSeen, MemoryHeld, NodeStarted, StoragesFreed, TensorReleased
-from autogradviz.scene.detached_tensors import first_reader
 from autogradviz.scene.schema import (
     SceneFinding,
     SceneLine,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import MemoryCurve, Span
     from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
+    from autogradviz.scene.nodes_of_events_and_lines import NodesOfEventsAndLines
+    from autogradviz.scene.schema import SceneDetach
 
 
 _make_span = maker(SceneSpan)
@@ -49,7 +51,10 @@ MAX_LIVE_PARTS: Final = 600
 
 
 def build_findings(
-    findings: Sequence[Finding], folded: FoldedGraph, analysis: Analysis
+    findings: Sequence[Finding],
+    analysis: Analysis,
+    places: NodesOfEventsAndLines,
+    detaches: Sequence[SceneDetach],
 ) -> tuple[SceneFinding, ...]:
     """Return the findings with indices of drawn nodes and of regions."""
     region_index = {region.region_id: i for i, region in enumerate(analysis.regions)}
@@ -57,7 +62,6 @@ def build_findings(
     for finding in findings:
         culprit_file, culprit_line, culprit_text = source_line(finding.culprit)
         victim_file, victim_line, victim_text = source_line(finding.victim)
-        nodes = tuple(folded.index_of[n] for n in finding.nodes if n in folded.index_of)
         rows.append(
             SceneFinding(
                 slug=finding.slug,
@@ -71,10 +75,9 @@ def build_findings(
                 victim_file=victim_file,
                 victim_line=victim_line,
                 victim_text=victim_text,
-                nodes=nodes,
+                nodes=places.of_finding(finding, detaches),
                 region=-1 if finding.region_id is None else region_index.get(finding.region_id, -1),
                 mechanism=finding.mechanism,
-                reader=-1 if nodes else first_reader(analysis, folded, finding.culprit),
             )
         )
     return tuple(rows)
@@ -200,7 +203,13 @@ def build_lines(analysis: Analysis) -> tuple[SceneLine, ...]:
     generated = {frame.filename for frame in frames if frame.library} - own
     cells = {filename: f"In [{cell}]" for filename, cell in analysis.cells.items()}
     return tuple(
-        SceneLine(filename=cells.get(filename, filename), lineno=lineno, text=text)
+        SceneLine(
+            filename=cells.get(filename, filename),
+            lineno=lineno,
+            text=text,
+            # The file may have changed since it was recorded, or be another one.
+            docstring=docstring_lines(filename).get(lineno) == text,
+        )
         for (filename, lineno), text in sorted(analysis.source_lines.items())
         if filename not in generated
     )

@@ -239,6 +239,91 @@ for _ in range(3):
     loss.backward()
     opt.step()
 """
+CACHE_GROWS = """
+from torch.utils.checkpoint import checkpoint
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(4, 4)
+        self.keys = []
+    def forward(self, x):
+        self.keys.append(x.detach())
+        return self.query(x) @ torch.cat(self.keys).T
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = Attention()
+    def forward(self, x):
+        return checkpoint(self.attention, x, use_reentrant=False).exp()
+net = Net()
+net(torch.randn(5, 4)).sum().backward()
+"""
+DTYPE_SET_IN_REGION = """
+from torch.utils.checkpoint import checkpoint
+class Cast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.dtype = torch.float64
+    def forward(self, x):
+        y = self.fc(x).to(self.dtype).sin().exp()
+        self.dtype = torch.float32
+        return y
+net = Cast()
+checkpoint(net, torch.randn(5, 4), use_reentrant=False).sum().backward()
+"""
+SHAPE_CHANGED_BEFORE_BACKWARD = """
+from torch.utils.checkpoint import checkpoint
+class Cut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.width = 4
+    def forward(self, x):
+        return self.fc(x)[:, : self.width].sin().exp()
+net = Cut()
+loss = checkpoint(net, torch.randn(5, 4), use_reentrant=False).sum()
+net.width = 2
+loss.backward()
+"""
+EVAL_BEFORE_BACKWARD = """
+from torch.utils.checkpoint import checkpoint
+net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4))
+loss = checkpoint(net, torch.randn(5, 4), use_reentrant=False, early_stop=False).sum()
+net.eval()
+loss.backward()
+"""
+WRITTEN_BEFORE_RECOMPUTATION = """
+from torch.utils.checkpoint import checkpoint
+net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+loss = checkpoint(net, torch.randn(5, 4), use_reentrant=False).sum()
+with torch.no_grad():
+    net[0].weight.mul_(2)
+loss.backward()
+"""
+DTYPE_OF_CONTEXT = """
+from contextlib import contextmanager
+from torch.utils.checkpoint import checkpoint
+@contextmanager
+def default(dtype):
+    torch.set_default_dtype(dtype)
+    yield
+    torch.set_default_dtype(torch.float32)
+def product(x):
+    return (x @ torch.ones(4, 4)).exp()
+x = torch.rand(2, 4, dtype=torch.float64, requires_grad=True)
+with default(torch.float64):
+    y = checkpoint(product, x, use_reentrant=False)
+y.sum().backward()
+"""
+OTHER_CONTEXTS = """
+from torch.utils.checkpoint import checkpoint
+def contexts():
+    return torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False)
+net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+x = torch.randn(5, 4)
+checkpoint(net, x, use_reentrant=False, context_fn=contexts).sum().backward()
+"""
 PROGRAMS = {name.lower(): text for name, text in list(globals().items())
             if name.isupper() and name != "HEAD" and isinstance(text, str)}  # fmt: skip
 _AFTER = re.compile(r"  # after (?:line )?(?:\S+?:)?(\d+)")

@@ -161,5 +161,58 @@ def test_the_node_that_reads_values_without_a_graph_is_known():
         (model(x).sum() + 0.1 * score).backward()
     scene = trace._scene
     [finding] = scene.findings
-    assert finding.nodes == ()
-    assert scene.nodes[finding.reader].name == "AddBackward0"
+    assert [scene.nodes[at].name for at in finding.nodes] == ["AddBackward0"]
+
+
+def numbers(trace):
+    return {(each.topic, each.caption): each.figure for each in trace._scene.evidence}
+
+
+def test_what_was_checked_has_the_numbers_of_the_sentences():
+    model = Heads()
+    trace = train(model)
+    found = numbers(trace)
+    saved = len(trace.analysis.saved)
+    assert found["gradients", "parameters got a gradient"] == "4 of 6"
+    assert found["writes", "saved tensors were written between save and use"] == f"0 of {saved}"
+    assert found["writes", "reads found the version that was saved"] == f"{saved} of {saved}"
+    assert found["checkpoints", "checkpoint regions"] == "0"
+    assert found["memory", "held by graphs of earlier steps"] == "0 B"
+    [share] = {each.share for each in trace._scene.evidence if each.figure == "4 of 6"}
+    assert share == pytest.approx(4 / 6)
+
+
+def test_gradients_that_are_not_finite_are_no_evidence_of_finite_ones():
+    model = nn.Linear(3, 1)
+    with autogradviz.record(model) as trace:
+        (model(torch.rand(2, 3)) * float("inf")).sum().backward()
+    assert numbers(trace)["gradients", "gradients are finite"] == "0 of 2"
+
+
+def test_recomputations_that_ran_the_same_ops_are_counted():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    with autogradviz.record(model) as trace:
+        x = torch.rand(2, 3, requires_grad=True)
+        checkpoint(model, x, use_reentrant=False).sum().backward()
+    found = numbers(trace)
+    assert found["checkpoints", "recomputations ran the ops of the forward"] == "1 of 1"
+
+
+class _Documented(nn.Module):
+    def forward(self, x):
+        """Return the exponential.
+
+        A text of several lines.
+        """
+        x = x.exp()
+        return x.sin()
+
+
+def test_lines_of_docstrings_are_known():
+    with autogradviz.record() as trace:
+        _Documented()(torch.rand(3, requires_grad=True)).sum().backward()
+    lines = [each for each in trace._scene.lines if each.filename == __file__]
+    texts = {each.text.strip(): each.docstring for each in lines}
+    assert texts["A text of several lines."]
+    assert not texts["x = x.exp()"]
+    assert not texts["return x.sin()"]

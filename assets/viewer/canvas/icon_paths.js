@@ -18,9 +18,11 @@ export const MINUS = { stroke: "M3.5 8h9" };
 /** @type {Glyph} */
 export const COMPARE = { stroke: "M2 2.5h4.5v11H2ZM9.5 2.5H14v11H9.5ZM11.5 5.5v5M3.5 8h1.5" };
 
+const DISC = "M15 8A7 7 0 1 1 1 8a7 7 0 0 1 14 0Z";
+
 /** @type {Glyph} */
 export const FAILED = {
-  fill: "M15 8A7 7 0 1 1 1 8a7 7 0 0 1 14 0Z",
+  fill: DISC,
   stroke: "M5.5 5.5l5 5M10.5 5.5l-5 5",
 };
 
@@ -58,7 +60,7 @@ export const GLYPHS = {
     stroke: "M2.8 13.2l.8-3.3L10.7 2.8l2.5 2.5L6.1 12.4ZM9 4.5l2.5 2.5",
   },
   hook: {
-    fill: "M15 8A7 7 0 1 1 1 8a7 7 0 0 1 14 0Z",
+    fill: DISC,
     stroke: "M14.5 8a6.5 6.5 0 1 1-13 0 6.5 6.5 0 0 1 13 0ZM9.8 4.5v4.7a2.2 2.2 0 0 1-4.4 0",
   },
   timeline: { stroke: "M2 3.5h6M5 8h6M9 12.5h5" },
@@ -82,6 +84,7 @@ export const GLYPHS = {
   none: { stroke: "M12 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0ZM3.5 12.5l9-9" },
   compiled: { stroke: "M2 3.5h12v3H2ZM2 10.5h12v3H2ZM5 6.5v4M10.5 6.5v4" },
   failed: FAILED,
+  found: { fill: DISC, stroke: "M8 4.3v4.4M8 11.5v.2" },
 };
 
 /** @typedef {keyof typeof GLYPHS} GlyphName */

@@ -4,6 +4,7 @@
  */
 
 import { columnOf, defineLazy } from "../payload/lazy_rows.js";
+import { placeKey } from "./source_line_costs.js";
 import { lifetimeOf } from "./state_at_replayed_time.js";
 
 /**
@@ -12,11 +13,13 @@ import { lifetimeOf } from "./state_at_replayed_time.js";
  * @property {import("../types.js").SavedTensorBadge[][]} savedTensors by node
  * @property {import("../types.js").ParameterBadge[][]} parameters by node
  * @property {number[][]} findings by node
+ * @property {Map<string, "path" | "mutation">} marks colors of the boxes that findings are about, by kind and index
  * @property {number[][]} users nodes from which the node receives gradients (toward the loss)
  * @property {number[][]} inputs nodes to which the node sends gradients (toward the inputs)
  * @property {number[][]} members nodes directly in a group
  * @property {number[][]} children groups directly in a group
  * @property {Map<string, Map<number, string>>} source text by file and line
+ * @property {Set<string>} docstrings keys of the places of their lines
  * @property {Map<string, string>} reasons why nodes save their slots, "SoftmaxBackward0.result"
  * @property {import("../types.js").SceneStorageEvent[][]} storageEvents by storage
  * @property {Map<number, number>} storageOf index by storage id
@@ -70,6 +73,7 @@ export function indexScene(scene) {
         found.map(({ at }) => at),
       );
     },
+    marks: () => marksOf(/** @type {SceneIndex} */ (/** @type {unknown} */ (sceneIndex))),
     users: () =>
       groupBy(nodes.length, columnOf(scene.edges, "target"), columnOf(scene.edges, "source")),
     inputs: () =>
@@ -84,12 +88,34 @@ export function indexScene(scene) {
       ),
     storageOf: () => new Map(scene.storages.map((each) => [each.storage_id, each.index])),
     source: () => sourceLines(scene),
+    docstrings: () =>
+      new Set(scene.lines.flatMap((each) => (each.docstring ? placeKey(each) : []))),
     reasons: () => new Map(scene.slot_reasons.map(({ slot, text }) => [slot, text])),
     end: () => Math.max(scene.summary.end_ns, scene.memory.at(-1)?.time_ns ?? 0, 1),
   };
   const sceneIndex = { scene, lifetimes: new Map() };
   for (const [name, compute] of Object.entries(parts)) defineLazy(sceneIndex, name, compute);
   return /** @type {SceneIndex} */ (/** @type {unknown} */ (sceneIndex));
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @returns {SceneIndex["marks"]} red means harm, which a hint does not claim
+ */
+function marksOf(sceneIndex) {
+  const { findings, nodes } = sceneIndex.scene;
+  /** @type {SceneIndex["marks"]} */
+  const marks = new Map();
+  for (const { nodes: at, confidence } of [...findings].reverse()) {
+    const color = confidence === "hint" ? "path" : "mutation";
+    for (const node of at) {
+      const { group } = nodes[node];
+      marks.set(`node ${node}`, color);
+      for (const each of [group, ...groupsAround(sceneIndex, group)])
+        marks.set(`group ${each}`, color);
+    }
+  }
+  return marks;
 }
 
 /**

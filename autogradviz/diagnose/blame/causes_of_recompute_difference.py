@@ -39,6 +39,13 @@ from autogradviz.diagnose.evidence.recompute_value_diff import first_value_misma
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.finding_text import short_location
 from autogradviz.diagnose.source import source_index as source
+from autogradviz.diagnose.source.regions_repaired_as_fixes import (
+    kept_open,
+    moved_below,
+    with_equal_contexts,
+    without_cache,
+    without_checkpoint,
+)
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import with_torch_random
 from autogradviz.diagnose.source.writes_by_name_and_in_threads import Write, writes
 from autogradviz.event_log.stacks import line_of_file
@@ -75,7 +82,7 @@ def random_cause(evidence: Evidence, region: Region, again: Recomputation) -> Ca
     culprit = find_random_call(window, changes[0])
     if culprit is None:
         return None
-    return replace(_cause_of(evidence, changes[0], changes[1:], culprit), victim=region.location)
+    return replace(_cause_of(window, changes[0], changes[1:], culprit), victim=region.location)
 
 
 def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Cause | None:
@@ -114,7 +121,7 @@ def find_cause(evidence: Evidence, region: Region, again: Recomputation) -> Caus
     others = [change for change in changes if change is not best]
     culprit = culprit or find_culprit(window, with_owner(best, others))
     culprit = culprit or _write_to_same_object(evidence, best, others)
-    cause = _cause_of(evidence, best, others, culprit)
+    cause = _cause_of(window, best, others, culprit)
     return cause if rank(best)[0] else replace(cause, confidence="likely")
 
 
@@ -156,11 +163,14 @@ def _changes(
 
 
 def _cause_of(
-    evidence: Evidence,
+    window: RecomputeWindow,
     best: StateChanged,
     others: list[StateChanged],
     culprit: SourceLocation | None,
 ) -> Cause:
+    evidence = window.evidence
+    in_thread = other_thread(evidence, best)
+    repaired = _FOR_THREADS if in_thread else _repaired(window, best, culprit)
     return Cause(
         slug=_slug(best),
         title=_title(best),
@@ -173,8 +183,9 @@ def _cause_of(
                 for c in others[:4]
             ],
             *_threads(evidence, best),
+            *([_advice(best)] if repaired and not in_thread else []),
         ),
-        fix=_FOR_THREADS if other_thread(evidence, best) else _fix(best, culprit),
+        fix=repaired or _advice(best),
         confidence="certain" if best.stack_id is not None else "likely",
         events=(best.seq,),
     )
@@ -319,33 +330,49 @@ def _relevance(change: StateChanged, mentioned: list[set[str]], read: set[str]) 
     return int(bool(names & read))
 
 
-def _fix(change: StateChanged, culprit: SourceLocation | None) -> str:
-    tail = _display_name(change)
+def _repaired(window: RecomputeWindow, change: StateChanged, culprit: SourceLocation | None) -> str:
+    """Return the program's statements, changed so that a state is the same in both runs.
+
+    It is "" if none are known that leave all else as it is.
+    """
+    backward = window.evidence.backward_line(window.recomputation.backward_id)
     if change.state_kind == "random":
         drawn = with_torch_random(culprit)
+        if drawn is not None:
+            return f"{drawn}\n# checkpoint restores the random state of torch"
+    elif change.state_kind == "context":
+        kept = kept_open(culprit, backward)
+        if kept:
+            return kept
+    moved = "" if change.in_forward else moved_below(culprit, backward)
+    return moved or without_checkpoint(window.region.location, culprit)
+
+
+def _advice(change: StateChanged) -> str:
+    """Return a sentence on how a state can be the same in both runs."""
+    tail = _display_name(change)
+    if change.state_kind == "random":
         return (
-            "# draw with torch (checkpoint restores its random state), or draw before the region\n"
-            "# and pass the result in as an argument"
-            if drawn is None
-            else f"{drawn}\n# checkpoint restores the random state of torch"
+            "Draw with torch, whose random state checkpoint restores, or draw before the region "
+            "and pass the result in as an argument."
         )
     if change.state_kind == "context":
         return (
-            "# keep the context open until backward() has run, or enter it inside the\n"
-            "# checkpointed function, so that recomputation enters it too"
+            "Keep the context open until backward() has run, or enter it inside the checkpointed "
+            "function, so that recomputation enters it too."
         )
     if change.state_path[-1] == "training":
-        return "# call train() or eval() after backward(), or copy.deepcopy(model) to evaluate"
+        return "Call train() or eval() after backward(), or evaluate copy.deepcopy(model)."
     if attribute_name(change.state_path).endswith("_hooks"):
-        return f"# do not change {tail} in the region, or before backward() has run"
+        return f"Do not change {tail} in the region, or before backward() has run."
     if not change.in_forward:
-        return f"# do not change {tail} until backward() has run"
+        return f"Do not change {tail} until backward() has run."
     return (
-        f"# draw from {tail} before the region, and pass the result in as an argument;\n"
-        "# checkpoint restores only the random state of torch's default generators"
+        f"Draw from {tail} before the region, and pass the result in as an argument: checkpoint "
+        "restores only the random state of torch's default generators."
         if change.value_kind == "rng"
-        else f"# a checkpointed region runs twice: keep {tail} out of it, pass its value in as an\n"
-        "# argument, or write it outside the region"
+        else f"A checkpointed region runs twice: keep {tail} out of it, pass its value in as an "
+        "argument, or write it outside the region."
     )
 
 
@@ -407,6 +434,9 @@ def find_unrestored_rng(window: RecomputeWindow) -> Cause | None:
     )
 
 
+_CALLED_BEFORE: Final = "Call it before the region, and pass the result in as an argument."
+
+
 def _non_repeatable_call(window: RecomputeWindow) -> Cause | None:
     """Return the region's call of a clock, an iterator or a file as the cause."""
     culprit = _best_in_region(
@@ -426,6 +456,7 @@ def _non_repeatable_call(window: RecomputeWindow) -> Cause | None:
         f"{short_location(culprit)}, something that returns another value each time:",
         f"        {culprit.text}",
     ]
+    lines.append(_CALLED_BEFORE)
     if written is not None:
         lines += [
             f"That file may have been written in between, at {short_location(written)}:",
@@ -438,7 +469,7 @@ def _non_repeatable_call(window: RecomputeWindow) -> Cause | None:
         else "it reads a file that was written in between",
         culprit=written or culprit,
         lines=tuple(lines),
-        fix="# call it before the region, and pass the result in as an argument",
+        fix=without_checkpoint(window.region.location, written or culprit) or _CALLED_BEFORE,
         confidence="likely",
         events=(),
     )
@@ -534,7 +565,8 @@ def find_unequal_contexts(window: RecomputeWindow) -> Cause | None:
             f"{short_location(culprit)}:",
             f"        {culprit.text}",
         ),
-        fix="# give both runs the same context:\nreturn make_context(), make_context()",
+        fix=with_equal_contexts(culprit)
+        or "# give both runs the same context:\nreturn make_context(), make_context()",
         confidence="likely",
         events=(),
     )
@@ -650,7 +682,8 @@ def find_cached_cast(window: RecomputeWindow) -> Cause | None:
             f"the forward took the cast from the cache, at {short_location(reader.location)}. The "
             "recomputation enters autocast again, with an empty cache, and casts the weight.",
         ),
-        fix="torch.autocast(device_type, dtype=dtype, cache_enabled=False)",
+        fix=without_cache(culprit)
+        or "torch.autocast(device_type, dtype=dtype, cache_enabled=False)",
         confidence="likely",
         events=(entered.seq, cast.seq, reader.seq),
         victim=reader.location,

@@ -22,6 +22,7 @@ from autogradviz.diagnose.evidence.requires_grad_flow import storages
 from autogradviz.diagnose.finding_text import short_location
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.assignments import parameters
+from autogradviz.diagnose.source.regions_repaired_as_fixes import moved_below
 from autogradviz.events import NO_ID
 from autogradviz.support.source_lines_and_libraries import lines_of
 
@@ -224,10 +225,10 @@ def find_overwritten_input(window: RecomputeWindow) -> Cause | None:
         name = evidence.name_of(storage_id) or "a tensor from outside the region"
         writes = evidence.writes_between(storage_id, start, end)
         if writes:
-            return _cause(name, writes[-1].location, writes[-1].seq)
+            return _cause(window, name, writes[-1].location, writes[-1].seq)
         unrecorded = memory_write(evidence, window) or thread_write(evidence)
         if unrecorded is not None:
-            return _cause(name, unrecorded, None)
+            return _cause(window, name, unrecorded, None)
     return None
 
 
@@ -248,7 +249,9 @@ def _inputs_with_other_content(window: RecomputeWindow) -> list[int]:
     ]
 
 
-def _cause(name: str, culprit: SourceLocation | None, seq: int | None) -> Cause | None:
+def _cause(
+    window: RecomputeWindow, name: str, culprit: SourceLocation | None, seq: int | None
+) -> Cause | None:
     if culprit is None:
         return None
     how = "wrote it" if seq is not None else "writes such memory without a recorded op"
@@ -261,7 +264,8 @@ def _cause(name: str, culprit: SourceLocation | None, seq: int | None) -> Cause 
             f"{short_location(culprit)} {how}:",
             f"        {culprit.text}",
         ),
-        fix="# write it after backward(), or let the region read a clone",
+        fix=moved_below(culprit, window.evidence.backward_line(window.recomputation.backward_id))
+        or "# write it after backward(), or let the region read a clone",
         confidence="likely",
         events=() if seq is None else (seq,),
     )

@@ -28,6 +28,7 @@ from autogradviz.diagnose.finding_text import (
     short_location,
 )
 from autogradviz.diagnose.rule import Always, Draft, NoError, rule
+from autogradviz.diagnose.source.regions_repaired_as_fixes import moved_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -267,7 +268,8 @@ def _read_tensor_written(
         ],
         fix="# call step() only after every backward() through the region"
         if evidence.in_optimizer(write)
-        else "# move this write after backward(), or write to a clone",
+        else moved_below(write.location, evidence.backward_line(recomputation.backward_id))
+        or "# move this write after backward(), or write to a clone",
         # A step belongs where it is as often as the forward: either could be moved.
         confidence="likely" if evidence.in_optimizer(write) else None,
         evidence=(read, write, recomputation),

@@ -66,6 +66,18 @@ def functions(filename: str) -> tuple[tuple[str, ast.AST], ...]:
     return tuple(found)
 
 
+@cache
+def docstring_lines(filename: str) -> dict[int, str]:
+    """Return the lines of the docstrings of a file with their texts."""
+    tree = _tree(filename)
+    found: dict[int, str] = {}
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, (ast.Module, *_SCOPES)) and ast.get_docstring(node) is not None:
+            for number in lines_of(node.body[0]):
+                found[number] = _read[filename][number - 1].rstrip("\r\n")
+    return found
+
+
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES: Final = (*_FUNCTIONS, ast.ClassDef)
 

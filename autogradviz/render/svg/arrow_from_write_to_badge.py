@@ -5,9 +5,11 @@ The viewer's ``views/graph/paint/arrow_from_write_to_badge.js`` draws the same a
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.render.svg import themes_and_primitives as svg
+from autogradviz.render.svg.marks_of_findings import marked_boxes
 from autogradviz.render.svg.node_boxes import BADGE_HEIGHT
 from autogradviz.scene.label_text_and_width import saved_tensor_label, text_width
 from autogradviz.scene.node_boxes_and_badges import BADGE_GAP, BOX_TO_BADGE
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from autogradviz.render.svg.themes_and_primitives import Theme
     from autogradviz.scene.layout.coordinates import Box, Placement, Point
-    from autogradviz.scene.schema import SavedTensorBadge, Scene
+    from autogradviz.scene.schema import SavedTensorBadge, Scene, SceneNode
 
 LANE: Final = 12.0
 """Distance between the badges of the rows and the arrow."""
@@ -72,10 +74,14 @@ def draw_write_arrow(
     body = svg.path(svg.polyline(points[:-1]) + _last(points), svg.stroke(theme.mutation, 1.6))
     head = svg.path(_head(points), f'fill="{theme.mutation}"')
     slot, versions, _ = saved_tensor_label(badge.slot, badge.version, badge.seen_version, 0)
-    words = f"{scene.nodes[culprit.ref].op} writes {slot}{versions}".strip()
-    x, y = _label_place(scene, placement, boxes, (culprit, victim), points, words)
-    label = svg.text(x, y + 4, words, fill=theme.mutation, size=TEXT_SIZE, weight=600)
-    return body + head + label
+    op = scene.nodes[culprit.ref].op
+    for words in (f"{op} writes {slot}{versions}".strip(), f"{op} writes {slot}", "written"):
+        place = _label_place(scene, placement, boxes, (culprit, victim), points, words)
+        if place is not None:
+            x, y = place
+            label = svg.text(x, y + 4, words, fill=theme.mutation, size=TEXT_SIZE, weight=600)
+            return body + head + label
+    return body + head
 
 
 def _broken(badges: Sequence[SavedTensorBadge]) -> list[SavedTensorBadge]:
@@ -162,8 +168,8 @@ def _label_place(
     ends: tuple[Box, Box],
     points: Sequence[Point],
     words: str,
-) -> Point:
-    """Return the start of the label, next to the arrow if there is room for it."""
+) -> Point | None:
+    """Return the start of the label where it is on nothing else, None if there is no room."""
     culprit, victim = ends
     width = text_width(words, TEXT_SIZE, bold=True)
     extents = [_extent(scene, box) for box in boxes]
@@ -180,10 +186,11 @@ def _label_place(
         and box.y < culprit.y < box.y + box.height
     ]
     start = min(_extent(scene, culprit).right + 4, min(edge, *inner, edge) - 8 - width)
-    middle = (points[0][0] + points[-1][0] - width) / 2
+    around = _around(points, width)
     straight = len(points) == 2  # noqa: PLR2004
     places = [
-        *([(middle, y + 21), (middle, y - 21)] if straight else []),
+        *(around if straight else []),
+        *([] if up else [(victim.x + victim.width + BOX_TO_BADGE, victim_y + 21)]),
         (corner, y),
         (corner, (y + victim_y) / 2),
         (max(corner, _extent(scene, victim).right + BADGE_GAP), victim_y),
@@ -192,14 +199,54 @@ def _label_place(
         (start, y - 21),
     ]
 
+    taken = [*extents, *_signs(scene, placement), *_segments(points)]
+    taken += [each for line in placement.lines for each in _segments(line.points)]
+
     def free(place: Point) -> bool:
         x, middle = place
         if any(x < right < x + width for right in inner):
             return False
         return x + width <= edge and all(
             each.right < x or each.left > x + width
-            or each.bottom < middle - 8 or each.top > middle + 8
-            for each in extents
+            or each.bottom < middle - 7 or each.top > middle + 7
+            for each in taken
         )  # fmt: skip
 
-    return next(filter(free, places), places[-2])
+    return next(filter(free, [*places, *around]), None)
+
+
+def _around(points: Sequence[Point], width: float) -> list[Point]:
+    """Return places below, above and next to each part of an arrow."""
+    found: list[Point] = []
+    for (x, y), (to_x, to_y) in pairwise(points):
+        middle, high = (x + to_x) / 2, (y + to_y) / 2
+        found += [(middle - width / 2, high + dy) for dy in (21, -21, 13, -13)]
+        found += [(middle + 8, high), (middle - 8 - width, high)]
+    return found
+
+
+def _signs(scene: Scene, placement: Placement) -> list[_Extent]:
+    """Return the corners of boxes that have marks."""
+    marked = [box for box, _ in marked_boxes(scene, placement)]
+    red = [
+        box
+        for box in placement.boxes
+        if (box.kind == "group" and scene.groups[box.ref].error)
+        or (box.kind == "node" and _is_red(scene.nodes[box.ref]))
+    ]
+    return [
+        _Extent(box.x + box.width - 9, box.x + box.width + 9, box.y - 10, box.y + 9)
+        for box in (*marked, *red)
+    ]
+
+
+def _is_red(node: SceneNode) -> bool:
+    return node.error or node.state == "failed"
+
+
+def _segments(points: Sequence[Point]) -> list[_Extent]:
+    """Return the segments of a line with some space on each side."""
+    return [
+        _Extent(min(x, to_x) - 3, max(x, to_x) + 3, min(y, to_y) - 1, max(y, to_y) + 1)
+        for (x, y), (to_x, to_y) in pairwise(points)
+    ]

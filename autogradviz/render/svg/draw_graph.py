@@ -11,6 +11,7 @@ from autogradviz.render.svg.arrow_from_write_to_badge import EDGE as ARROW_EDGE
 from autogradviz.render.svg.arrow_from_write_to_badge import draw_write_arrow
 from autogradviz.render.svg.compiled_region import draw_picture
 from autogradviz.render.svg.fit_column_of_paper import PAPER_MARGIN, fit_to_column, room_of
+from autogradviz.render.svg.marks_of_findings import draw_marks
 from autogradviz.render.svg.node_boxes import draw_node, draw_parameters, draw_saved_tensors
 from autogradviz.render.svg.themes_and_primitives import Theme, ThemeName, find_theme
 from autogradviz.render.svg.title_group_headers_and_legend import (
@@ -165,8 +166,10 @@ def draw_graph(scene: Scene, placement: Placement, theme: Theme, *, chevrons: bo
     labels = [_label(scene, line, theme) for line in placement.lines if line.label]
     lines = _draw_lines(scene, placement, theme)
     arrow = draw_write_arrow(scene, placement, saved, theme)
+    marks = list(draw_marks(scene, placement, theme))
     detached = list(draw_detaches(scene, placement, theme))
-    return "\n".join([*frames, lines, *headers, *boxes, *labels, *detached, *filter(None, [arrow])])
+    drawn = [*frames, lines, *headers, *boxes, *marks, *labels, *detached]
+    return "\n".join([*drawn, *filter(None, [arrow])])
 
 
 def _opened_pictures(scene: Scene) -> dict[int, SceneCompiledPicture]:

@@ -233,6 +233,14 @@ def fail_disc(x: float, y: float, color: str, cross: str) -> str:
     return disc + path(d, round_stroke(cross, 1.6))
 
 
+def finding_disc(x: float, y: float, color: str, page: str) -> str:
+    """Return the disc with an exclamation mark of a finding, centered at x, y."""
+    disc = f'<circle cx="{num(x)}" cy="{num(y)}" r="6.5" fill="{color}"/>'
+    return disc + path(
+        f"M{num(x)} {num(y - 3.4)}v3.8M{num(x)} {num(y + 3.2)}v0.2", round_stroke(page, 1.6)
+    )
+
+
 def hook_disc(x: float, y: float, color: str, page: str) -> str:
     """Return the circled hook of a node with hooks, centered at x, y."""
     disc = f'<circle cx="{num(x)}" cy="{num(y)}" r="6.5" {stroke(color, 1.2, fill=page)}/>'

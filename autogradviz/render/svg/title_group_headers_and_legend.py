@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from autogradviz.analysis.formatting import plural, short_path
 from autogradviz.render.svg import themes_and_primitives as svg
+from autogradviz.render.svg.marks_of_findings import marked_boxes
 from autogradviz.render.svg.themes_and_primitives import Theme, mix
 from autogradviz.scene.build_groups import closed_note, header_note, saved_note
 from autogradviz.scene.label_text_and_width import elide, text_width
@@ -325,6 +326,8 @@ def _entries(scene: Scene, placement: Placement, theme: Theme) -> list[tuple[str
     saved = {badge.state for badge in scene.saved_badges if badge.node in visible}
     grads = {badge.grad for badge in scene.parameter_badges if badge.node in visible}
     red, purple = theme.mutation, theme.recompute
+    marks = [hint for _, hint in marked_boxes(scene, placement)]
+    marked = theme.path if all(marks) else red
     not_finite = "nan" in grads or any(n.not_finite for n in nodes)
     entries: list[tuple[bool, str, Icon]] = [
         (
@@ -348,6 +351,7 @@ def _entries(scene: Scene, placement: Placement, theme: Theme) -> list[tuple[str
         (any(n.hooks for n in nodes), "hook", _at(svg.hook_disc, 16, 0, theme.text2, theme.page)),
         (any(g.checkpointed for g in groups), "checkpoint region", partial(_dashed, theme)),
         (any(n.error for n in nodes), "fails here", _at(svg.fail_disc, 16, 0, red, theme.page)),
+        (bool(marks), "in a finding", _at(svg.finding_disc, 16, 0, marked, theme.page)),
         (any(n.writes for n in nodes), "harmful write", _at(svg.pencil, 12, 5, red)),
         (
             any(n.wrote and not n.writes for n in nodes),

@@ -83,7 +83,7 @@ export class Findings {
           ? [
               findingCard(this.store, chosen, finding),
               ...this.#story(chosen),
-              ...this.#picture(nodeOf(scene, chosen)),
+              ...this.#picture(chosen.nodes[0]),
             ]
           : [nothingFound(this.store)]),
     );
@@ -178,24 +178,22 @@ function otherEntries({ audit_entries, cause_steps, findings, summary }) {
 }
 
 /**
- * Return sentences about a recording without findings, and the kinds of problems looked for.
+ * Return the numbers of a recording without findings, and the problems that were looked for.
  *
  * @param {Store} store
  * @returns {HTMLElement}
  */
 function nothingFound(store) {
-  const groups = [...store.scene.checks].map(({ topic, title, kinds }) =>
+  const { checks, evidence, facts } = store.scene;
+  const groups = [...checks].map(({ topic, title, kinds }) =>
     h(
       "section",
       "agv-check-group",
       h("h4", "", title),
-      ...factRows(store, topic),
-      h(
-        "details",
-        "agv-muted",
-        h("summary", "", `none of ${plural(kinds.length, "kind")} of problems`),
-        h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
-      ),
+      ...evidence.filter((each) => each.topic === topic).map((each) => evidenceTile(store, each)),
+      ...(facts.some((each) => each.lines && each.topic === topic) ? factRows(store, topic) : []),
+      h("div", "agv-muted", `none of ${plural(kinds.length, "kind")} of problems:`),
+      h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
     ),
   );
   return h(
@@ -206,6 +204,20 @@ function nothingFound(store) {
       ? h("div", "agv-check-groups", ...groups)
       : block("What the recording shows", ...factRows(store)),
   );
+}
+
+/**
+ * @param {Store} store
+ * @param {import("../../types.js").SceneEvidence} evidence
+ * @returns {HTMLElement} a number, a bar of the part that is as it should be, what it counts
+ */
+function evidenceTile(store, { figure, caption, view, share }) {
+  const bar = h("span", "agv-evidence-bar");
+  bar.style.setProperty("--share", `${100 * share}%`);
+  const parts = [h("b", "", figure), caption, ...(share < 0 ? [] : [bar])];
+  return store.hasView(view)
+    ? button(`${figure} ${caption}`, "agv-evidence", () => store.set("view", view), ...parts)
+    : h("div", "agv-evidence", ...parts);
 }
 
 /**
@@ -280,26 +292,13 @@ function findingPlace(finding) {
 }
 
 /**
- * @param {import("../../types.js").Scene} scene
- * @param {Finding} finding
- * @returns {number | undefined} its node, or the one that reads what its line made
- */
-function nodeOf({ detaches }, { nodes, culprit_file: file, culprit_line: line, reader }) {
-  return (
-    nodes[0] ??
-    detaches.find((each) => each.filename === file && each.lineno === line)?.reader ??
-    (reader < 0 ? undefined : reader)
-  );
-}
-
-/**
  * @param {Store} store
  * @param {Finding} finding
  * @param {number} at
  * @returns {HTMLElement}
  */
 function findingCard(store, finding, at) {
-  const node = nodeOf(store.scene, finding) ?? -1;
+  const node = finding.nodes[0] ?? -1;
   const show = () => store.reveal({ kind: "node", index: node });
   const compare = () => store.showRegion(finding.region);
   const glyph = finding.confidence === "hint" ? GLYPHS.findings : "failed";

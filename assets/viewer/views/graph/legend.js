@@ -53,7 +53,7 @@ function badgeSample(hue) {
 
 /**
  * @param {import("../../canvas/icon_paths.js").GlyphName} name
- * @param {"leaf" | "mutation" | "recompute" | "text2"} hue
+ * @param {"leaf" | "mutation" | "path" | "recompute" | "text2"} hue
  * @returns {Sample}
  */
 function glyphSample(name, hue) {
@@ -155,7 +155,13 @@ const ENTRIES = [
     "checkpoint, recomputed",
     (scene) => some(scene, "recomputes") || scene.groups.some((group) => group.checkpointed),
   ],
-  [glyphSample("failed", "mutation"), "failed, or in a finding", (scene) => !!failedNode(scene)],
+  [glyphSample("failed", "mutation"), "failed, or a victim", (scene) => !!failedNode(scene)],
+  [
+    glyphSample("found", "path"),
+    "in a finding",
+    (scene) => scene.findings.some(({ nodes }) => nodes.some((at) => !scene.nodes[at].error)),
+    "finding",
+  ],
   [
     (ctx, palette) => paintGlyph(ctx, "hook", 15, 7, 13, palette.surface, palette.text2),
     "hook",

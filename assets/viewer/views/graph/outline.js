@@ -138,6 +138,7 @@ export class Outline {
     const whole = group ? this.#groupName(group) : node?.op || node?.name || "";
     // The number of a call is not cut off.
     const [, name, call] = /^(.*?)( \(\d+ of \d+\))?$/.exec(whole) ?? ["", whole];
+    const mark = this.store.sceneIndex.marks.get(`${kind} ${index}`);
     const failed = group ? group.error : node?.error || node?.state === "failed";
     const element = h(
       "div",
@@ -172,8 +173,14 @@ export class Outline {
           icon("pencil"),
         ),
       node?.not_finite && h("span", { class: "agv-mutation", title: node.not_finite }, icon("nan")),
-      failed &&
-        h("span", { class: "agv-mutation", title: "failed, or in a finding" }, icon("failed")),
+      failed
+        ? h("span", { class: "agv-mutation", title: "failed, or a victim" }, icon("failed"))
+        : mark &&
+            h(
+              "span",
+              { class: `agv-mutation ${mark === "path" ? "agv-hint" : ""}`, title: "in a finding" },
+              icon("found"),
+            ),
       group && h("span", "agv-row-count", formatCount(group.node_count)),
     );
     element.style.top = `${at * ROW_HEIGHT}px`;

@@ -5,6 +5,8 @@ import { button, h, listHead } from "../../dom.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import { heldCurve, heldIn } from "../../scene/curve_of_bytes_held.js";
+import { placeKey } from "../../scene/source_line_costs.js";
+import { linesOfFindings } from "../../scene/lines_of_findings.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { wordsOf } from "../source/excerpt.js";
@@ -49,8 +51,13 @@ export function makeSourceHeat(store, fold) {
       membersOf.set(`${filename}:${lineno}`, members);
     }
   }
-  const marks = findingLines(scene.findings);
-  for (const filename of marks.keys()) if (!files.has(filename)) files.set(filename, new Map());
+  /** @type {Map<string, Map<number, import("../../scene/lines_of_findings.js").LineMark>>} */
+  const marks = new Map();
+  for (const mark of linesOfFindings(scene).values()) {
+    const { filename, lineno } = mark;
+    marks.set(filename, (marks.get(filename) ?? new Map()).set(lineno, mark));
+    if (!files.has(filename)) files.set(filename, new Map());
+  }
   const sumOf = (/** @type {Kinds} */ kinds) => [...kinds.values()].reduce((a, b) => a + b, 0);
   const total = (/** @type {Map<number, Kinds>} */ lines) =>
     [...lines.values()].reduce((sum, kinds) => sum + sumOf(kinds), 0);
@@ -73,7 +80,10 @@ export function makeSourceHeat(store, fold) {
         indentOf(line + 1) < indentOf(line) ? [line - 1] : [line - 1, line + 1],
       ),
     );
-    for (const line of [...shown]) if (!says(source?.get(line))) shown.delete(line);
+    const { docstrings } = store.sceneIndex;
+    for (const lineno of [...shown])
+      if (!says(source?.get(lineno)) || docstrings.has(placeKey({ filename, lineno })))
+        shown.delete(lineno);
     for (const line of [...lines.keys(), ...marked.keys()]) shown.add(line);
     const inOrder = [...shown]
       .sort((a, b) => a - b)
@@ -95,7 +105,7 @@ export function makeSourceHeat(store, fold) {
       const cells = [h("span", "agv-heat-number", String(line)), bar, code, bytes];
       const place = formatPlace(filename, line);
       const open = () => store.showLine(filename, line);
-      const style = `agv-heat-row ${mark ? `agv-heat-${mark.tag}` : ""} ${kinds || mark ? "agv-heat-whole" : ""}`;
+      const style = `agv-heat-row ${mark ? `agv-heat-${mark.tag}` : ""} ${mark?.hint ? "agv-hint" : ""} ${kinds || mark ? "agv-heat-whole" : ""}`;
       const row =
         kinds || mark
           ? button(`Open ${place}`, style, open, ...cells)
@@ -149,31 +159,7 @@ export function makeSourceHeat(store, fold) {
  * @returns {boolean} whether it is there, and neither a comment nor a text alone
  */
 function says(text = "") {
-  return /\S/.test(text) && !/^\s*(#|[rbuf]*["'])|("""|''')\s*$/i.test(text);
-}
-
-/**
- * @param {Iterable<import("../../types.js").SceneFinding>} findings
- * @returns {Map<string, Map<number, {tag: "culprit" | "victim", text: string}>>} their lines by file
- */
-function findingLines(findings) {
-  /** @type {Map<string, Map<number, {tag: "culprit" | "victim", text: string}>>} */
-  const files = new Map();
-  const add = (
-    /** @type {"culprit" | "victim"} */ tag,
-    /** @type {string} */ filename,
-    /** @type {number} */ line,
-    /** @type {string} */ text,
-  ) => {
-    const lines = files.get(filename) ?? new Map();
-    if (!filename || !line || lines.get(line)?.tag === "culprit") return;
-    files.set(filename, lines.set(line, { tag, text }));
-  };
-  for (const each of findings) {
-    add("culprit", each.culprit_file, each.culprit_line, each.culprit_text);
-    add("victim", each.victim_file, each.victim_line, each.victim_text);
-  }
-  return files;
+  return /\S/.test(text) && !/^\s*(#|[rbuf]*["'])/i.test(text);
 }
 
 /**

@@ -2,6 +2,7 @@
 /** Source excerpts with marked lines. */
 
 import { h } from "../../dom.js";
+import { placeKey } from "../../scene/source_line_costs.js";
 
 /**
  * @typedef {object} MarkedLine
@@ -33,7 +34,10 @@ export function excerpt(sceneIndex, filename, marks, context = CONTEXT) {
     }
   }
   const block = h("div", "agv-source");
-  const numbers = functionsOf(lines, (number) => marks.some(({ line }) => line === number));
+  const isMarked = (/** @type {number} */ number) => marks.some(({ line }) => line === number);
+  const numbers = functionsOf(lines, isMarked).filter(
+    (lineno) => isMarked(lineno) || !sceneIndex.docstrings.has(placeKey({ filename, lineno })),
+  );
   const margin = commonIndent(numbers.map((number) => lines.get(number) ?? ""));
   numbers.forEach((number, at) => {
     if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));

@@ -21,6 +21,7 @@ import {
   plural,
 } from "../../scene/format_numbers_and_names.js";
 import { kindOfStorage } from "../../scene/saved_kind_colors.js";
+import { linesOfFindings } from "../../scene/lines_of_findings.js";
 import { isSavedIn } from "../../scene/storage_holds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { lineLink } from "../panels_and_tables.js";
@@ -117,6 +118,7 @@ class SourcePage {
     this.mode = mode;
     this.costs = callCosts(store.scene, store.step);
     this.compiled = compilerNotes(store);
+    this.found = linesOfFindings(store.scene);
     /** @type {Map<string, number[]>} */
     this.nodes = new Map();
     for (const { filename, lineno, index } of store.scene.nodes) {
@@ -286,8 +288,7 @@ class SourcePage {
       const { line } = this.store;
       return (
         !!partOf(lineno) ||
-        [this.nodes, this.marks, this.compiled].some((known) => known?.has(key)) ||
-        isBlamed(this.store, file, lineno) ||
+        [this.nodes, this.marks, this.compiled, this.found].some((known) => known?.has(key)) ||
         (!!line && placeKey(line) === key)
       );
     });
@@ -312,17 +313,16 @@ class SourcePage {
     const key = placeKey({ filename: file, lineno: number });
     const own = this.nodes.get(key) ?? [];
     const failed = own.some((node) => nodes[node].error || nodes[node].state === "failed");
-    const [finding] = store.scene.findings;
-    const isHint = !failed && finding?.confidence === "hint";
-    // One finding has one culprit and one victim; nodes are asked if it has no lines.
-    const isKnown = finding?.culprit_line || finding?.victim_line;
-    const isCulprit = isKnown
-      ? isBlamed(store, file, number)
-      : own.some((node) => nodes[node].writes);
-    const isVictim = isKnown
-      ? finding.victim_line === number && finding.victim_file === file
-      : failed;
-    const role = isCulprit ? "culprit" : isVictim ? "victim" : "";
+    // A finding has one culprit and one victim; nodes are asked if none has a line.
+    const writes = own.some((node) => nodes[node].writes);
+    const role = this.found.size
+      ? (this.found.get(key)?.tag ?? "")
+      : writes
+        ? "culprit"
+        : failed
+          ? "victim"
+          : "";
+    const isHint = !failed && this.found.get(key)?.hint;
     const cells = h("span", "agv-source-tag");
     const line = h(
       "div",
@@ -384,17 +384,6 @@ function compilerNotes({ scene }) {
     if (step.kind === "recompile") noteOf(step).guards.push(step.title);
   }
   return notes;
-}
-
-/**
- * @param {Store} store
- * @param {string} file
- * @param {number} number
- * @returns {boolean} whether the first finding blames the line
- */
-function isBlamed({ scene: { findings } }, file, number) {
-  const [first] = findings;
-  return first?.culprit_line === number && first.culprit_file === file;
 }
 
 /**

@@ -4,8 +4,10 @@
 import { setStroke, tracePath } from "../../../canvas/shapes.js";
 import { savedTensorLabel } from "../../../scene/format_numbers_and_names.js";
 import { paintText, widthOf } from "../../../canvas/text_fitted_to_width.js";
+import { HEADER_HEIGHT } from "../../../layout/group_sizes_and_inner_positions.js";
 import { extentOf } from "../boxes_of_items.js";
-import { BADGE_GAP, BADGE_HEIGHT, badgeX } from "./badges.js";
+import { BADGE_GAP, BADGE_HEIGHT, BADGE_TEXT_SIZE, badgeX } from "./badges.js";
+import { roleOf } from "./node.js";
 
 /** @typedef {import("../../../layout/coordinates.js").Box} Box */
 
@@ -101,9 +103,18 @@ export function paintBlame(pen, look, boxes, written) {
     .map((box) => box.x + box.width);
   const start = Math.min(rightOf(culprit) + 4, Math.min(edge, ...frames) - 8 - wide);
   const middle = (points[0][0] + points[points.length - 1][0] - wide) / 2;
+  // Below, above and next to each part of the arrow.
+  const around = points.slice(1).flatMap(([x, y], at) => {
+    const [middle, high] = [(x + points[at][0]) / 2, (y + points[at][1]) / 2];
+    return /** @type {[x: number, y: number][]} */ ([
+      ...[21, -21, 13, -13].map((dy) => [middle - wide / 2, high + dy]),
+      [middle + 8, high],
+      [middle - 8 - wide, high],
+    ]);
+  });
   /** @type {[x: number, y: number][]} */
   const places = [
-    ...(points.length > 2 ? [] : middleOf(middle, y)),
+    ...(points.length > 2 ? [] : around),
     // In one row, the arrow is above it.
     ...(up ? [] : /** @type {[number, number][]} */ ([[left, badgeY + 21]])),
     [corner, y],
@@ -112,39 +123,65 @@ export function paintBlame(pen, look, boxes, written) {
     [start, y - up * 21],
     [start, y + 21],
     [start, y - 21],
+    ...around,
   ];
-  const notes = written.map(({ left, right, y: at }) => ({
-    left,
-    right,
-    top: at - 6,
-    bottom: at + 6,
-  }));
-  // The lines of the path are as strong as the arrow: no text on them.
-  const path = look.placement.lines
-    .filter(({ group, link }) =>
-      scene.groups[group].links[link].edges.some((edge) => scene.edges[edge].on_path),
-    )
-    .flatMap(({ points }) =>
-      points.slice(1).map(([x, y], at) => ({
-        left: Math.min(x, points[at][0]) - 3,
-        right: Math.max(x, points[at][0]) + 3,
-        top: Math.min(y, points[at][1]),
-        bottom: Math.max(y, points[at][1]),
-      })),
-    );
-  const isFree = (/** @type {number} */ width, /** @type {[number, number]} */ [x, middle]) =>
+  const notes = written.map(({ left, right, y: at }) => rectOf(left, at - 6, right, at + 6));
+  const signs = boxes.flatMap((box) => {
+    if (box.kind === "frame") {
+      const { header_width: wide } = scene.groups[box.ref];
+      return rectOf(box.x, box.y, box.x + wide, box.y + HEADER_HEIGHT);
+    }
+    const node = box.kind === "node" ? scene.nodes[box.ref] : null;
+    const hasMark = look.sceneIndex.marks.has(`${box.kind} ${box.ref}`);
+    if (!hasMark && node?.state !== "failed") return [];
+    const right = box.x + box.width;
+    const role = node ? roleOf(node) : "";
+    const end = right + 9 + (role ? 4 + widthOf(pen, role, BADGE_TEXT_SIZE, 600) : 0);
+    return rectOf(right - 9, box.y - 10, end, box.y + 9);
+  });
+  const segments = (/** @type {[x: number, y: number][]} */ corners) =>
+    corners.slice(1).map(([x, y], at) => {
+      const [fromX, fromY] = corners[at];
+      return rectOf(
+        Math.min(x, fromX) - 3,
+        Math.min(y, fromY) - 1,
+        Math.max(x, fromX) + 3,
+        Math.max(y, fromY) + 1,
+      );
+    });
+  // The lines of the path are as strong as the arrow.
+  const linesOf = (/** @type {boolean} */ all) =>
+    look.placement.lines
+      .filter(
+        ({ group, link }) =>
+          all || scene.groups[group].links[link].edges.some((edge) => scene.edges[edge].on_path),
+      )
+      .flatMap((line) => segments(line.points));
+  const boxed = [...extents, ...notes, ...signs];
+  const isFree = (
+    /** @type {typeof boxed} */ taken,
+    /** @type {number} */ width,
+    /** @type {[number, number]} */ [x, middle],
+  ) =>
     x + width <= edge &&
+    x > look.camera.x &&
     !frames.some((right) => x < right && x + width > right) &&
-    [...extents, ...notes, ...path].every(
+    taken.every(
       (each) =>
         each.right < x ||
         each.left > x + width ||
-        each.bottom < middle - 8 ||
-        each.top > middle + 8,
+        each.bottom < middle - 7 ||
+        each.top > middle + 7,
     );
   for (const text of [`${op} writes ${slot} ${version}`, `${op} writes ${slot}`, "written"]) {
     const width = widthOf(pen, text, TEXT_SIZE, 600);
-    const place = places.find((each) => isFree(width, each));
+    // On a thin line where there is no other room.
+    const place = [
+      [...boxed, ...segments(points), ...linesOf(true)],
+      [...boxed, ...linesOf(false)],
+    ]
+      .map((taken) => places.find((each) => isFree(taken, width, each)))
+      .find(Boolean);
     if (!place) continue;
     paintText(pen, text, ...place, { size: TEXT_SIZE, weight: 600, color: palette.mutation });
     return;
@@ -152,14 +189,12 @@ export function paintBlame(pen, look, boxes, written) {
 }
 
 /**
- * @param {number} x
- * @param {number} y of a straight arrow
- * @returns {[x: number, y: number][]} places of its label below and above it
+ * @param {number} left
+ * @param {number} top
+ * @param {number} right
+ * @param {number} bottom
  */
-const middleOf = (x, y) => [
-  [x, y + 21],
-  [x, y - 21],
-];
+const rectOf = (left, top, right, bottom) => ({ left, top, right, bottom });
 
 /**
  * @param {import("../../../canvas/text_fitted_to_width.js").Pen} pen

@@ -11,6 +11,7 @@ import { paintStations } from "./cause_step_numbers.js";
 import { lineStyle, paintLine, paintPulse, paintViews } from "./edge.js";
 import { doneAt, onItsWay } from "../../../scene/progress_at_replayed_time.js";
 import { paintNode, paintNodeBar } from "./node.js";
+import { paintGlyph } from "../../../canvas/draw_icon.js";
 import { roundRect } from "../../../canvas/text_fitted_to_width.js";
 import {
   isHeldAt,
@@ -88,6 +89,7 @@ export function paint(pen, look) {
     if (box.kind === "frame") continue;
     ctx.globalAlpha = alphaOf(look, box, highlighted);
     paintBox(pen, look, box);
+    paintMark(pen, look, box);
   }
   ctx.globalAlpha = look.linesAlpha;
   const written = paintViews(pen, labels);
@@ -158,6 +160,23 @@ function paintBox(pen, look, box) {
     tint,
     all,
   });
+}
+
+/**
+ * Paint the mark of a finding, unless the box is red.
+ *
+ * @param {Pen} pen
+ * @param {Look} look
+ * @param {Box} box
+ */
+function paintMark({ ctx, palette, scale }, { sceneIndex }, { kind, ref, x, y, width }) {
+  const { nodes, groups } = sceneIndex.scene;
+  const mark = sceneIndex.marks.get(`${kind} ${ref}`);
+  const isRed =
+    kind === "node" ? nodes[ref].error || nodes[ref].state === "failed" : groups[ref].error;
+  if (!mark || isRed) return;
+  const size = Math.max(14, 9 / scale);
+  paintGlyph(ctx, "found", x + width - 1, y, size, palette[mark], palette.surface);
 }
 
 /**

@@ -93,7 +93,7 @@ export function paintNode(pen, box, node, look) {
  * @param {SceneNode} node
  * @returns {string}
  */
-function roleOf({ state, error }) {
+export function roleOf({ state, error }) {
   if (state === "failed") return error ? "" : "backward stopped here";
   return state === "not_run" ? "victim" : "";
 }
