@@ -204,7 +204,7 @@ def test_a_folded_module_has_the_time_of_its_parts(timeline):
     stage = timeline(scene)
     stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
     row = stage.page.locator("[role=treegrid] tbody tr", has_text="blocks.0–2")
-    parts = [each for each in scene.module_times if each.module.startswith("blocks.")]
+    parts = [each for each in scene.call_times if each.module.startswith("blocks.")]
     assert row.locator("td").nth(3).text_content() == f"{sum(each.count for each in parts)}"
     number, unit = row.locator("td").nth(4).text_content().split()
     shown = float(number) * {"µs": 1e3, "ms": 1e6}[unit]

@@ -6,10 +6,10 @@ import { sentencesOfRuns } from "../../assets/viewer/views/compare/sentences_on_
 
 const MB = 1_000_000;
 
-function sentence(least, most, recomputed = [0, 255 * MB]) {
+function sentence(least, most, recomputed = [0, 255 * MB], left_out = [0, 0]) {
   const steps = [3, 3];
   const time_ns = least.map((ns, at) => (3 * (ns + most[at])) / 2);
-  const phase = { kind: "phase", label: "forward", steps, time_ns };
+  const phase = { kind: "phase", label: "forward", steps, time_ns, left_out };
   return sentencesOfRuns({
     compared_texts: [],
     comparison_rows: [
@@ -23,6 +23,13 @@ test("times inside their spread are no result", () => {
   assert.equal(
     sentence([50e6, 40e6], [90e6, 60e6]),
     "91 MB → 17 MB held at the peak; backward recomputes 85 MB per step.",
+  );
+});
+
+test("bytes per step are those of all steps, also of one whose time does not count", () => {
+  assert.match(
+    sentence([50e6, 40e6], [90e6, 60e6], [0, 340 * MB], [1, 1]),
+    /; backward recomputes 85 MB per step\.$/,
   );
 });
 

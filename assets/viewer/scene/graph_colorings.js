@@ -77,10 +77,10 @@ export function makeColoring(sceneIndex, colorBy) {
 /** Self times that differ by less than this factor may vary between runs. */
 const TIME_FACTOR = 1.5;
 
-/** So may those that differ by less than this share of the time of a whole recording. */
+/** So may those that differ by less than this share of the time of a step. */
 const TIME_SHARE = 0.02;
 
-/** Recorded steps from which on the percentage of a time says something. */
+/** Steps that count from which on the percentage of a time says something. */
 const MANY_STEPS = 3;
 
 /** @param {import("../types.js").SceneComparisonRow[]} rows of a comparison */
@@ -88,6 +88,10 @@ export const isMeasured = (rows) => {
   const phases = [...rows].filter(({ kind }) => kind === "phase");
   return phases.length > 0 && phases.every(({ steps }) => Math.min(...steps) >= MANY_STEPS);
 };
+
+/** @param {import("../types.js").SceneComparisonRow} row */
+export const timePerStep = ({ time_ns, steps }) =>
+  time_ns.map((ns, side) => ns / (steps[side] || 1));
 
 /**
  * @param {import("../types.js").SceneComparisonRow[]} phases
@@ -107,12 +111,12 @@ export const isBeyondSpread = (phases) => {
  * run to run. A ratio alone is not enough: a line of a few microseconds easily takes twice as long.
  *
  * @param {import("../types.js").SceneComparisonRow[]} rows of a comparison
- * @returns {(times: number[]) => boolean} always false if too few steps were recorded
+ * @returns {(times: number[]) => boolean} of times per step; false if too few were recorded
  */
 export function timeBound(rows) {
   if (!isMeasured(rows)) return () => false;
   const total = rows.find(({ kind }) => kind === "total");
-  const floor = TIME_SHARE * Math.max(0, ...(total?.time_ns ?? []));
+  const floor = TIME_SHARE * Math.max(0, ...(total ? timePerStep(total) : []));
   return (times) => {
     const [least, most] = [Math.min(...times), Math.max(...times)];
     return most - least >= floor && most >= TIME_FACTOR * Math.max(1, least);
@@ -140,12 +144,16 @@ function changeColoring(sceneIndex) {
   /** @type {Map<string, number>} */
   const levels = new Map();
   const timeDiffers = timeBound(rows);
-  for (const { kind, merged, module, lines, status, saved, recomputed, time_ns } of rows) {
+  for (const row of rows) {
+    const { kind, merged, module, lines, status, saved, recomputed } = row;
     if (kind !== "line" || merged) continue;
     const differs =
       status === "changed" || saved[0] !== saved[1] || recomputed[0] !== recomputed[1];
     const isOnlyHere = status === "added" || status === "removed";
-    levels.set(`${module}:${lines[side]}`, isOnlyHere ? 3 : differs ? 2 : +timeDiffers(time_ns));
+    levels.set(
+      `${module}:${lines[side]}`,
+      isOnlyHere ? 3 : differs ? 2 : +timeDiffers(timePerStep(row)),
+    );
   }
   const level = (/** @type {number} */ node) =>
     levels.get(`${nodes[node].module}:${nodes[node].lineno}`) ?? 0;

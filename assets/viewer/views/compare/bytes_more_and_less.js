@@ -14,6 +14,15 @@ import { table } from "../panels_and_tables.js";
 export const addPair = (a, b) => a.map((value, side) => value + b[side]);
 
 /**
+ * @param {Row[]} rows
+ * @returns {number[]} the recorded steps of both, with those whose times do not count
+ */
+export const stepsOf = (rows) => {
+  const phase = rows.find(({ kind }) => kind === "phase");
+  return phase?.steps.map((count, side) => count + (phase.left_out[side] ?? 0)) ?? [];
+};
+
+/**
  * Return a function for the bytes of a row in both: those held at the peak, or, where only their
  * total is known, those that are saved.
  *

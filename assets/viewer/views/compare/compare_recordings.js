@@ -34,8 +34,9 @@ export function makeComparison(store, palette) {
     folds.show(summary.is_before ? [own, second] : [second, own]);
   });
   const total = rows.find((row) => row.kind === "total");
-  const warm = rows.some(({ left_out }) => left_out?.some(Boolean))
-    ? "without a warm-up step 0"
+  const cold = phasesOf(rows)[0]?.left_out ?? [];
+  const warm = cold.some(Boolean)
+    ? `without the first step${cold.every(Boolean) ? "" : ` of ${cold[0] ? before : after}`}`
     : "";
   const show = (/** @type {Row} */ row) => {
     const isBefore = Boolean(summary.is_before);

@@ -1,9 +1,9 @@
 // @ts-check
 /** Sentences on what differs between two recordings, two steps, or a forward and its recomputation. */
 
-import { isBeyondSpread, isMeasured } from "../../scene/graph_colorings.js";
+import { isBeyondSpread, isMeasured, timePerStep } from "../../scene/graph_colorings.js";
 import { formatBytes, formatDuration, plural } from "../../scene/format_numbers_and_names.js";
-import { modulesThatDiffer } from "./bytes_more_and_less.js";
+import { modulesThatDiffer, stepsOf } from "./bytes_more_and_less.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
 
 /** @typedef {import("../../types.js").Scene} Scene */
@@ -71,7 +71,7 @@ const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
  * @returns {string} "85 MB per step", the mean if there are several
  */
 function perStep(nbytes, rows, side) {
-  const count = rows.find(({ kind }) => kind === "phase")?.steps[side] ?? 1;
+  const count = stepsOf(rows)[side] || 1;
   return formatBytes(nbytes / count) + (count > 1 ? " per step" : "");
 }
 
@@ -83,9 +83,7 @@ function perStep(nbytes, rows, side) {
 function stepTimes(rows) {
   const phases = rows.filter(({ kind, label }) => kind === "phase" && label !== "recomputation");
   if (!isMeasured(phases) || !isBeyondSpread(phases)) return "";
-  const sums = [0, 1].map((side) =>
-    phases.reduce((sum, { time_ns, steps }) => sum + time_ns[side] / steps[side], 0),
-  );
+  const sums = [0, 1].map((side) => phases.reduce((sum, row) => sum + timePerStep(row)[side], 0));
   return `${sums.map((ns) => formatDuration(ns)).join(" → ")} per step`;
 }
 

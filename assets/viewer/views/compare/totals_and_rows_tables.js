@@ -2,7 +2,7 @@
 /** Tables of a comparison: the totals, and the rows of modules and lines; of recordings or of steps. */
 
 import { choice, h } from "../../dom.js";
-import { isBeyondSpread, isMeasured, timeBound } from "../../scene/graph_colorings.js";
+import { isBeyondSpread, isMeasured, timeBound, timePerStep } from "../../scene/graph_colorings.js";
 import {
   cutText,
   dotted,
@@ -14,7 +14,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panels_and_tables.js";
-import { isHeldKnown, mergedName, modulesTable } from "./bytes_more_and_less.js";
+import { isHeldKnown, mergedName, modulesTable, stepsOf } from "./bytes_more_and_less.js";
 import { sourceColumns } from "./source_lines_that_differ.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -45,7 +45,12 @@ export function rowsPanel(table, show) {
   let counted = "";
   const isSlower = timeBound(rows);
   const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
-  const head = normed ? HEAD : HEAD.slice(0, -1);
+  const head = normed ? [...HEAD] : HEAD.slice(0, -1);
+  const counts = stepsOf(rows);
+  const isOverSteps = Math.max(0, ...counts) > 1;
+  const sums =
+    isOverSteps && `nodes and bytes: sums of ${[...new Set(counts)].join(" and ")} steps`;
+  if (isOverSteps) head[5] = "time per step";
   let merged = true;
   const differs = rows.some((row) => isPlace(row) && row.status !== "same");
   let changes = differs; // without differences, the durations of all lines are of interest
@@ -64,12 +69,11 @@ export function rowsPanel(table, show) {
     );
     const lines = all.filter((row) => row.kind === "line");
     const different = lines.filter((row) => row.status !== "same");
-    counted = [
+    counted = dotted([
       `${formatCount(different.length)} of ${plural(lines.length, "row")} of lines differ`,
       cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
-    ]
-      .filter(Boolean)
-      .join(" · ");
+      sums,
+    ]);
     count.textContent = counted;
   };
   const choose = (/** @type {string} */ name) => {
@@ -84,10 +88,6 @@ export function rowsPanel(table, show) {
   });
   const source = sourceColumns(rows);
   const bytes = isHeldKnown(rows) ? "held at the peak" : "saved";
-  const [phase] = phasesOf(rows);
-  const counts = new Set(phase?.steps.map((count, side) => count + (phase.left_out[side] ?? 0)));
-  const whole =
-    Math.max(0, ...counts) > 1 ? `columns: sums of ${[...counts].join(" and ")} steps; ` : "";
   const filters = [
     choice(["changes", "all"], differs ? "changes" : "all", choose),
     choice(["merged", "each block"], "merged", choose),
@@ -103,7 +103,7 @@ export function rowsPanel(table, show) {
       ? counted
       : name === "bytes"
         ? "the bytes of a row are the sum of its modules"
-        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after new ones" : ""}; ${whole}on the right, bytes ${bytes}: less ← → more`;
+        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after new ones" : ""}${sums ? ` · ${sums}` : ""} · on the right, bytes ${bytes}: less ← → more`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const first = source ? "lines" : "modules and lines";
@@ -212,7 +212,7 @@ export function totals(total, phases, titles, shared = 0, warm = "") {
       ...phases.map((phase) =>
         row(
           phase.label,
-          phase.time_ns.map((ns, at) => ns / phase.steps[at]),
+          timePerStep(phase),
           formatDuration,
           measured && isBeyondSpread([phase]),
           phase.least_ns
@@ -252,6 +252,7 @@ function tableRow(row, text, isSlower, normed, show) {
   if (row.other_nodes) name.append(h("div", "agv-muted", row.other_nodes));
   name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
   const norms = [row.norm_before, row.norm_after];
+  const times = timePerStep(row);
   return h(
     "tr",
     { onclick: show },
@@ -260,7 +261,7 @@ function tableRow(row, text, isSlower, normed, show) {
     pairCell(row.nodes, formatCount),
     pairCell(row.saved, formatBytes),
     pairCell(row.recomputed, formatBytes),
-    pairCell(row.time_ns, formatDuration, isSlower(row.time_ns)),
+    pairCell(times, formatDuration, isSlower(times)),
     normed && pairCell(norms, (norm) => (norm === null ? "none" : formatNorm(norm))),
   );
 }
