@@ -88,8 +88,13 @@ def compare_scenes(
         for merge in (True, False)
         for row in _compare_rows(recordings, scenes, rounding, merge=merge)
     )
-    steps = tuple(max(1, len(compared_steps(each))) for each in recordings)
-    rows = tuple(replace(row, steps=steps) for row in (*rows, *_compare_phases(recordings)))
+    compared = [compared_steps(each) or [0] for each in recordings]
+    steps = tuple(map(len, compared))
+    left_out = tuple(int(0 not in each) for each in compared)
+    rows = tuple(
+        replace(row, steps=steps, left_out=left_out)
+        for row in (*rows, *_compare_phases(recordings))
+    )
     texts = (*_compare_findings(*findings), *map(_text, differences))
     titles = [scene.summary.title for scene in scenes]
     before, after = (
@@ -108,7 +113,6 @@ def _compare_phases(recordings: tuple[Analysis, Analysis]) -> Iterator[SceneComp
     """Yield the time of each phase that either recording has, in the steps that are compared."""
     times = [measure_phases(each) for each in recordings]
     compared = [times_of_steps(each) for each in recordings]
-    left_out = tuple(int(0 not in (compared_steps(each) or [0])) for each in recordings)
     ranges = [ranges_over_steps(each) for each in recordings]
     none = (0, 0)
     for name in ("forward", "backward", "recomputation", "optimizer"):
@@ -123,7 +127,7 @@ def _compare_phases(recordings: tuple[Analysis, Analysis]) -> Iterator[SceneComp
                 kind="phase", merged=True, depth=0, label=name, module="", status="same",
                 lines=none, nodes=none, other_nodes="", saved=none, recomputed=none, at_peak=none,
                 time_ns=pair, norm_before=None, norm_after=None, first_nodes=(-1, -1),
-                left_out=left_out, least_ns=least, most_ns=most,
+                least_ns=least, most_ns=most,
             )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 // @ts-check
 /** Colorings of the graph: the fill of nodes and groups by module, bytes, time, gradient or change. */
 
+import { rowWith } from "../payload/lazy_rows.js";
 import { nodesWithin } from "./scene_index.js";
 import {
   blockPrefix,
@@ -89,9 +90,24 @@ export const isMeasured = (rows) => {
   return phases.length > 0 && phases.every(({ steps }) => Math.min(...steps) >= MANY_STEPS);
 };
 
-/** @param {import("../types.js").SceneComparisonRow} row */
-export const timePerStep = ({ time_ns, steps }) =>
-  time_ns.map((ns, side) => ns / (steps[side] || 1));
+/**
+ * Return rows of two recordings with means per step: times of the steps whose times count, and
+ * nodes and bytes of all steps.
+ *
+ * @param {Iterable<import("../types.js").SceneComparisonRow>} rows
+ * @returns {import("../types.js").SceneComparisonRow[]}
+ */
+export function meansPerStep(rows) {
+  return [...rows].map((row) => {
+    const { steps, left_out, nodes, saved, recomputed, time_ns } = row;
+    const mean = (/** @type {number[]} */ sums) =>
+      sums.map((sum, side) => sum / (steps[side] + left_out[side]));
+    return rowWith(row, {
+      ...{ nodes: mean(nodes), saved: mean(saved), recomputed: mean(recomputed) },
+      time_ns: time_ns.map((ns, side) => ns / steps[side]),
+    });
+  });
+}
 
 /**
  * @param {import("../types.js").SceneComparisonRow[]} phases
@@ -111,12 +127,12 @@ export const isBeyondSpread = (phases) => {
  * run to run. A ratio alone is not enough: a line of a few microseconds easily takes twice as long.
  *
  * @param {import("../types.js").SceneComparisonRow[]} rows of a comparison
- * @returns {(times: number[]) => boolean} of times per step; false if too few were recorded
+ * @returns {(times: number[]) => boolean} always false if too few steps were recorded
  */
 export function timeBound(rows) {
   if (!isMeasured(rows)) return () => false;
   const total = rows.find(({ kind }) => kind === "total");
-  const floor = TIME_SHARE * Math.max(0, ...(total ? timePerStep(total) : []));
+  const floor = TIME_SHARE * Math.max(0, ...(total?.time_ns ?? []));
   return (times) => {
     const [least, most] = [Math.min(...times), Math.max(...times)];
     return most - least >= floor && most >= TIME_FACTOR * Math.max(1, least);
@@ -138,22 +154,19 @@ const CHANGES = [
  * @returns {Coloring | null} null without another recording
  */
 function changeColoring(sceneIndex) {
-  const { nodes, summary, comparison_rows: rows } = sceneIndex.scene;
+  const { nodes, summary, comparison_rows } = sceneIndex.scene;
+  const rows = meansPerStep(comparison_rows);
   if (!rows.length) return null;
   const side = summary.is_before ? 0 : 1;
   /** @type {Map<string, number>} */
   const levels = new Map();
   const timeDiffers = timeBound(rows);
-  for (const row of rows) {
-    const { kind, merged, module, lines, status, saved, recomputed } = row;
+  for (const { kind, merged, module, lines, status, saved, recomputed, time_ns } of rows) {
     if (kind !== "line" || merged) continue;
     const differs =
       status === "changed" || saved[0] !== saved[1] || recomputed[0] !== recomputed[1];
     const isOnlyHere = status === "added" || status === "removed";
-    levels.set(
-      `${module}:${lines[side]}`,
-      isOnlyHere ? 3 : differs ? 2 : +timeDiffers(timePerStep(row)),
-    );
+    levels.set(`${module}:${lines[side]}`, isOnlyHere ? 3 : differs ? 2 : +timeDiffers(time_ns));
   }
   const level = (/** @type {number} */ node) =>
     levels.get(`${nodes[node].module}:${nodes[node].lineno}`) ?? 0;

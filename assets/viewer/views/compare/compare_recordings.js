@@ -2,6 +2,7 @@
 /** Two recordings: totals, a table of modules and lines, findings and other differences. */
 
 import { choice, h } from "../../dom.js";
+import { meansPerStep } from "../../scene/graph_colorings.js";
 import { formatCount } from "../../scene/format_numbers_and_names.js";
 import { panel } from "../panels_and_tables.js";
 import { makeFolds, sideOf } from "./folds_side_by_side.js";
@@ -17,7 +18,8 @@ import { STATUS, rowsPanel, phasesOf, totals } from "./totals_and_rows_tables.js
  * @returns {HTMLElement}
  */
 export function makeComparison(store, palette) {
-  const { summary, comparison_rows: rows } = store.scene;
+  const { summary, comparison_rows } = store.scene;
+  const rows = meansPerStep(comparison_rows);
   const titles = [summary.compared_with, summary.title];
   const named = titles[0] === titles[1] ? ["before", "after"] : titles;
   const [before, after] = summary.is_before && named === titles ? titles.reverse() : named;

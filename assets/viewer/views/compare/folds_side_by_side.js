@@ -14,7 +14,7 @@ import { paintFold } from "../saved_memory_fold/paint_fold.js";
 
 /** @typedef {import("../../types.js").Scene} Scene */
 
-/** @typedef {{title: string, scene: Scene, fold: number}} Side one execution */
+/** @typedef {{title: string, scene: Scene, fold: number, step: number}} Side one execution */
 
 /**
  * @param {string} title
@@ -25,6 +25,7 @@ import { paintFold } from "../saved_memory_fold/paint_fold.js";
 export const sideOf = (title, scene, step = -1) => ({
   title,
   scene,
+  step,
   fold: largestFold(scene, step),
 });
 
@@ -73,9 +74,10 @@ export function makeFolds(palette) {
     const [first, second] = sides.map(({ title }) => title);
     const lines = second ? ` · dashed ${first}, solid ${second}` : "";
     heldTitle.replaceChildren(h("b", "", "Held"), lines);
-    sides.forEach(({ title, scene, fold: at }, place) => {
+    sides.forEach(({ title, scene, fold: at, step }, place) => {
       const fold = scene.folds[at];
-      const own = fold?.label && ` for ${fold.label}`;
+      const { number = -1 } = (step < 0 && scene.steps[1] && scene.steps[fold?.step]) || {};
+      const own = `${fold?.label && ` for ${fold.label}`}${number < 0 ? "" : ` of step ${number}`}`;
       const shared = fold?.shared_nbytes ? `, ${formatBytes(fold.shared_nbytes)} shared` : "";
       const peak = fold
         ? `${formatBytes(fold.peak_nbytes)} at the peak${own}${shared}`

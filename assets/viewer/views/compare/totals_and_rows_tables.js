@@ -2,7 +2,7 @@
 /** Tables of a comparison: the totals, and the rows of modules and lines; of recordings or of steps. */
 
 import { choice, h } from "../../dom.js";
-import { isBeyondSpread, isMeasured, timeBound, timePerStep } from "../../scene/graph_colorings.js";
+import { isBeyondSpread, isMeasured, timeBound } from "../../scene/graph_colorings.js";
 import {
   cutText,
   dotted,
@@ -14,7 +14,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panels_and_tables.js";
-import { isHeldKnown, mergedName, modulesTable, stepsOf } from "./bytes_more_and_less.js";
+import { hasSeveralSteps, isHeldKnown, mergedName, modulesTable } from "./bytes_more_and_less.js";
 import { sourceColumns } from "./source_lines_that_differ.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -45,12 +45,8 @@ export function rowsPanel(table, show) {
   let counted = "";
   const isSlower = timeBound(rows);
   const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
-  const head = normed ? [...HEAD] : HEAD.slice(0, -1);
-  const counts = stepsOf(rows);
-  const isOverSteps = Math.max(0, ...counts) > 1;
-  const sums =
-    isOverSteps && `nodes and bytes: sums of ${[...new Set(counts)].join(" and ")} steps`;
-  if (isOverSteps) head[5] = "time per step";
+  const head = normed ? HEAD : HEAD.slice(0, -1);
+  const means = hasSeveralSteps(rows) && "per step";
   let merged = true;
   const differs = rows.some((row) => isPlace(row) && row.status !== "same");
   let changes = differs; // without differences, the durations of all lines are of interest
@@ -72,7 +68,7 @@ export function rowsPanel(table, show) {
     counted = dotted([
       `${formatCount(different.length)} of ${plural(lines.length, "row")} of lines differ`,
       cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
-      sums,
+      means,
     ]);
     count.textContent = counted;
   };
@@ -103,7 +99,7 @@ export function rowsPanel(table, show) {
       ? counted
       : name === "bytes"
         ? "the bytes of a row are the sum of its modules"
-        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after new ones" : ""}${sums ? ` · ${sums}` : ""} · on the right, bytes ${bytes}: less ← → more`;
+        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after new ones" : ""}${means ? ` · ${means}` : ""} · on the right, bytes ${bytes}: less ← → more`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const first = source ? "lines" : "modules and lines";
@@ -157,12 +153,13 @@ const MEANINGS = {
  * @returns {HTMLElement}
  */
 export function totals(total, phases, titles, shared = 0, warm = "") {
+  const each = hasSeveralSteps(phases) ? " per step" : ", in all";
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
-    ["saved, in all", total.saved, formatBytes],
+    [`saved${each}`, total.saved, formatBytes],
     ["of it the same storages", [shared, shared], formatBytes],
-    ["recomputed, in all", total.recomputed, formatBytes],
+    [`recomputed${each}`, total.recomputed, formatBytes],
     ["nodes drawn", total.nodes, formatCount],
   ];
   const measured = isMeasured(phases);
@@ -212,7 +209,7 @@ export function totals(total, phases, titles, shared = 0, warm = "") {
       ...phases.map((phase) =>
         row(
           phase.label,
-          timePerStep(phase),
+          phase.time_ns,
           formatDuration,
           measured && isBeyondSpread([phase]),
           phase.least_ns
@@ -252,7 +249,6 @@ function tableRow(row, text, isSlower, normed, show) {
   if (row.other_nodes) name.append(h("div", "agv-muted", row.other_nodes));
   name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
   const norms = [row.norm_before, row.norm_after];
-  const times = timePerStep(row);
   return h(
     "tr",
     { onclick: show },
@@ -261,7 +257,7 @@ function tableRow(row, text, isSlower, normed, show) {
     pairCell(row.nodes, formatCount),
     pairCell(row.saved, formatBytes),
     pairCell(row.recomputed, formatBytes),
-    pairCell(times, formatDuration, isSlower(times)),
+    pairCell(row.time_ns, formatDuration, isSlower(row.time_ns)),
     normed && pairCell(norms, (norm) => (norm === null ? "none" : formatNorm(norm))),
   );
 }

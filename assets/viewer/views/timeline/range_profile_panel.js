@@ -20,6 +20,7 @@ import { heldBytesAt, isStopped, releasedIn } from "../../scene/sum_and_describe
 import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
+  compiledIn,
   mostlyInStep,
   PHASE_MEANINGS,
   phaseTimes,
@@ -247,10 +248,10 @@ export class RangeProfilePanel {
    * @param {ProfileRow[]} lines
    * @returns {[text: string, line?: ProfileRow]}
    */
-  #lead({ active, phases }, lines) {
+  #lead(times, lines) {
+    const { active } = times;
     const [line] = lines.filter(({ filename }) => filename);
-    const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
-    if (!line || 20 * line.time < active || line.time < compiling) return [""];
+    if (!line || 20 * line.time < active || line.time < compiledIn(times)) return [""];
     return [`${placeOf(line)} takes ${shareText(line.time, active)}`, line];
   }
 
@@ -321,7 +322,6 @@ export class RangeProfilePanel {
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
     const released = releasedIn(scene, [start, end]).reduce((sum, { nbytes }) => sum + nbytes, 0);
     const most = Math.max(1, ...times.phases.map(({ total }) => total));
-    const compiling = times.phases.reduce((sum, { compiled }) => sum + compiled, 0);
     // The sentence and the comparison, too, have compilations apart from phases.
     const line = (
       /** @type {string} */ name,
@@ -350,7 +350,7 @@ export class RangeProfilePanel {
         line("between ops", betweenOps(phase), "between", PART),
       ];
     });
-    lines.unshift(line("compiling", compiling, "compile"));
+    lines.unshift(line("compiling", compiledIn(times), "compile"));
     const all = h(
       "tr",
       "agv-phase-total",
