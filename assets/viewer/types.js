@@ -732,6 +732,7 @@
  * @property {CompiledDetail} detail one column for each block, or for each line
  * @property {number} width
  * @property {number} height
+ * @property {number} legend index into compiled_marks of its first mark, which all that follow belong to
  * @property {Flag} hooks has ribbons with two widths, before and after a hook
  * @property {Flag} initial displayed first
  */

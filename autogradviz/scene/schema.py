@@ -768,6 +768,7 @@ class SceneCompiledPicture:
     detail: CompiledDetail  # one column for each block, or for each line
     width: float
     height: float
+    legend: int  # index into compiled_marks of its first mark, which all that follow belong to
     hooks: bool  # has ribbons with two widths, before and after a hook
     initial: bool  # displayed first
 
