@@ -197,6 +197,10 @@ def test_modules_are_a_tree_that_keys_fold_and_unfold(timeline, picture):
     assert page.evaluate(focused) == "blocks.0–2"
     page.keyboard.press("Enter")
     assert tree_of(stage) == folded
+    page.keyboard.press("End")
+    assert page.evaluate(focused) == folded[-1][1]
+    page.keyboard.press("Home")
+    assert page.evaluate(focused) == folded[0][1]
 
 
 def test_a_folded_module_has_the_time_of_its_parts(timeline):

@@ -1,7 +1,7 @@
 // @ts-check
 /** The profile of a time range as a table and as totals. */
 
-import { choice, claim, h, listen, propertyList, section } from "../../dom.js";
+import { choice, h, listen, pressInTree, propertyList, section } from "../../dom.js";
 import { icon } from "../../canvas/draw_icon.js";
 import {
   cutText,
@@ -210,7 +210,6 @@ export class RangeProfilePanel {
       );
     const go = (/** @type {number} */ at) => {
       const to = rows[at];
-      if (!to) return;
       rows[place()].element.tabIndex = -1;
       this.focused = to.path;
       to.element.tabIndex = 0;
@@ -220,19 +219,12 @@ export class RangeProfilePanel {
     if (focus) go(place());
     listen(table, "keydown", (event) => {
       const at = place();
-      const { path, level, isFolder, element } = rows[at];
-      const isOpen = this.open.has(path);
-      const around = rows.findLastIndex((row, i) => i < at && row.level === level - 1);
-      const act = /** @type {Record<string, () => unknown>} */ ({
-        ArrowDown: () => go(at + 1),
-        ArrowUp: () => go(at - 1),
-        ArrowRight: () => isFolder && (isOpen ? go(at + 1) : toggle(path, true)),
-        ArrowLeft: () => (isFolder && isOpen ? toggle(path, false) : go(around)),
-        Enter: () => element.click(),
-      })[event.key];
-      if (!act) return;
-      claim(event);
-      act();
+      const { path, isFolder, element } = rows[at];
+      pressInTree(event, rows, at, isFolder ? this.open.has(path) : null, {
+        go,
+        toggle: (opens) => toggle(path, opens),
+        enter: () => element.click(),
+      });
     });
   }
 
