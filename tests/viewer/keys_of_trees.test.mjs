@@ -6,7 +6,7 @@ import { pressInTree } from "../../assets/viewer/dom.js";
 
 const ROWS = [1, 2, 3, 3, 2, 1].map((level) => ({ level }));
 
-/** Return what a key does at a row: the row that it goes to, "open", "close", "enter". */
+/** Return the effects of a key at a row: the row that it goes to, "open", "close" or "enter". */
 function press(key, at, isOpen = null) {
   const done = [];
   const event = {

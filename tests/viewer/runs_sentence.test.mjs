@@ -60,7 +60,7 @@ test("times beyond their spread are a result", () => {
   );
 });
 
-test("ops of eager and of compiled code are not said to be the same", () => {
+test("ops of eager and of compiled code are never called the same", () => {
   const regions = {
     kind: "difference",
     aspect: "compiled",

@@ -65,7 +65,7 @@ export class Compiled {
     const initial = pictures.find((each) => each.initial) ?? pictures[0];
     let shown = initial;
     const draw = () => {
-      const room = scroll.clientWidth - PADDING || Infinity;
+      const room = scroll.clientWidth ? scroll.clientWidth - PADDING : Infinity;
       this.picture = drawPicture(scene, shown, (item) => this.#select(item), room);
       scroll.replaceChildren(this.picture.element);
       this.picture.mark(this.items);
