@@ -7,7 +7,7 @@
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { chartCanvas, h, onResize } from "../../dom.js";
-import { formatBytes } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, unbroken } from "../../scene/format_numbers_and_names.js";
 import { heldPoints, paintHeld } from "./overlaid_curves_of_bytes_held.js";
 import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { paintFold } from "../saved_memory_fold/paint_fold.js";
@@ -82,7 +82,7 @@ export function makeFolds(palette) {
       const peak = fold
         ? `${formatBytes(fold.peak_nbytes)} at the peak${own}${shared}`
         : "no saved tensor";
-      panes[place].title.replaceChildren(h("b", "", title), ` · ${peak}`);
+      panes[place].title.replaceChildren(h("b", "", title), unbroken(` · ${peak}`));
       panes[place].canvas.setAttribute("aria-label", `${title}: ${fold?.sentence ?? peak}`);
     });
     draw();

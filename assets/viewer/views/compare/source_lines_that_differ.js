@@ -24,13 +24,13 @@ const newLine = (label) => {
 
 /** @typedef {ReturnType<typeof newLine>} Line */
 
+const differs = (/** @type {number[]} */ [before, after]) => before !== after;
+
 /**
- * Return the lines that differ in two columns, each with its values there.
- *
  * @param {Row[]} rows
- * @returns {HTMLElement | null} null if none differs
+ * @returns {Line[]} the lines that differ: those of one side first, then those that differ most
  */
-export function sourceColumns(rows) {
+export function linesThatDiffer(rows) {
   /** @type {Map<string, Line>} */
   const lines = new Map();
   const held = heldPair(rows);
@@ -44,12 +44,11 @@ export function sourceColumns(rows) {
     line.held = addPair(line.held, held(row));
     for (const name of SUMS) line[name] = addPair(line[name], row[name]);
   }
-  const differs = (/** @type {number[]} */ [before, after]) => before !== after;
   const isNew = (/** @type {Line} */ { lines: [first, second] }) => !first !== !second;
   const change = (/** @type {number[]} */ [before, after]) => Math.abs(after - before);
   const bytes = (/** @type {Line} */ { saved, recomputed }) => change(saved) + change(recomputed);
   // What only one of them has is the cause, if there is one.
-  const differing = [...lines.values()]
+  return [...lines.values()]
     .filter((line) => isNew(line) || COMPARED.some((name) => differs(line[name])))
     .sort(
       (a, b) =>
@@ -57,11 +56,21 @@ export function sourceColumns(rows) {
         change(b.held) - change(a.held) ||
         bytes(b) - bytes(a),
     );
-  const most = Math.max(0, ...differing.map((line) => change(line.held)));
+}
+
+/**
+ * Return the lines that differ in two columns, each with its values there.
+ *
+ * @param {Row[]} rows
+ * @returns {HTMLElement | null} null if none differs
+ */
+export function sourceColumns(rows) {
+  const differing = linesThatDiffer(rows);
+  const most = Math.max(0, ...differing.map(({ held: [a, b] }) => Math.abs(b - a)));
   const cell = (/** @type {Line} */ line, /** @type {0 | 1} */ side) => {
     const { label, lines: numbers } = line;
-    const isThere = numbers[side] > 0;
-    const isOnly = isThere && !numbers[1 - side];
+    const isOnly = numbers[side] > 0 && !numbers[1 - side];
+    const isThere = numbers[side] > 0 || !numbers[1 - side];
     const text = (/** @type {typeof SUMS[number]} */ name) => {
       const value = line[name][side];
       if (name === "time_ns") return isOnly && value && formatDuration(value);
@@ -71,7 +80,7 @@ export function sourceColumns(rows) {
     return h(
       "div",
       `agv-two-line ${isThere ? (isOnly ? "agv-two-only" : "") : "agv-absent"}`,
-      h("span", "agv-muted", isThere ? String(numbers[side]) : ""),
+      h("span", "agv-muted", String(numbers[side] || "")),
       h("code", { text: isThere ? label : "", title: label }),
       h("span", "agv-two-value", isThere ? dotted(SUMS.map(text)) || "nothing" : ""),
     );

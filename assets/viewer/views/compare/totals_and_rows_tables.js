@@ -99,7 +99,7 @@ export function rowsPanel(table, show) {
       ? counted
       : name === "bytes"
         ? "the bytes of a row are the sum of its modules"
-        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after new ones" : ""}${means ? ` · ${means}` : ""} · on the right, bytes ${bytes}: less ← → more`;
+        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after those of one side" : ""}${means ? ` · ${means}` : ""} · on the right, bytes ${bytes}: less ← → more`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const first = source ? "lines" : "modules and lines";
