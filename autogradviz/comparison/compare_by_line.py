@@ -220,16 +220,17 @@ def _compare_rows(
     for frames in _merge_orders([*before.modules], [*after.modules]):
         if frames:
             children.setdefault(frames[:-1], []).append(frames)
+    steps = tuple(max(1, len(analysis.steps)) for analysis in recordings)
     waiting: list[_Frames] = [ROOT]
     while waiting:
         frames = waiting.pop()
         kind, label = ("module", frames[-1]) if frames else ("total", "whole recording")
         pair = before.modules.get(frames), after.modules.get(frames)
-        yield _row(kind, frames, label, pair, rounding, merge=merge)
+        yield _row(kind, frames, label, pair, steps, rounding, merge=merge)
         old, new = _pair_edited(before.lines.get(frames, {}), after.lines.get(frames, {}))
         for text in _merge_orders([*old], [*new]):
             pair = old.get(text), new.get(text)
-            yield _row("line", frames, text, pair, rounding, merge=merge)
+            yield _row("line", frames, text, pair, steps, rounding, merge=merge)
         waiting += reversed(children.get(frames, []))
 
 
@@ -257,6 +258,7 @@ def _row(
     frames: _Frames,
     label: str,
     pair: tuple[_Sums | None, _Sums | None],
+    steps: tuple[int, ...],
     rounding: Rounding,
     *,
     merge: bool,
@@ -282,7 +284,7 @@ def _row(
         status=status,
         lines=(first.lineno, second.lineno),
         nodes=(first.drawn, second.drawn),
-        other_nodes=_other_nodes(first.nodes, second.nodes) if kind == "line" else "",
+        other_nodes=_other_nodes(first, second, steps) if kind == "line" else "",
         saved=(first.saved, second.saved),
         recomputed=(first.recomputed, second.recomputed),
         at_peak=(first.at_peak, second.at_peak),
@@ -293,8 +295,12 @@ def _row(
     )
 
 
-def _other_nodes(before: Counter[str], after: Counter[str]) -> str:
-    """Return the nodes of one recording only: "+ReluBackward0 ×2"."""
+def _other_nodes(first: _Sums, second: _Sums, steps: tuple[int, ...]) -> str:
+    """Return the nodes that a step of one recording has more of: "+ReluBackward0 ×2"."""
+    before, after = (
+        Counter({name: math.ceil(count / own) for name, count in sums.nodes.items()})
+        for sums, own in zip((first, second), steps, strict=True)
+    )
     parts = [
         f"{sign}{name}" + (f" ×{count:,}" if count > 1 else "")
         for sign, nodes in (("−", before - after), ("+", after - before))  # noqa: RUF001  a minus

@@ -3,7 +3,7 @@
 
 import { choice, h } from "../../dom.js";
 import { meansPerStep } from "../../scene/graph_colorings.js";
-import { formatCount } from "../../scene/format_numbers_and_names.js";
+import { formatCount, unbroken } from "../../scene/format_numbers_and_names.js";
 import { panel } from "../panels_and_tables.js";
 import { makeFolds, sideOf } from "./folds_side_by_side.js";
 import { sentencesOfRuns } from "./sentences_on_difference.js";
@@ -36,10 +36,7 @@ export function makeComparison(store, palette) {
     folds.show(summary.is_before ? [own, second] : [second, own]);
   });
   const total = rows.find((row) => row.kind === "total");
-  const cold = phasesOf(rows)[0]?.left_out ?? [];
-  const warm = cold.some(Boolean)
-    ? `without the first step${cold.every(Boolean) ? "" : ` of ${cold[0] ? before : after}`}`
-    : "";
+  const warm = rows[0].left_out.some(Boolean) ? "without the cold first step" : "";
   const show = (/** @type {Row} */ row) => {
     const isBefore = Boolean(summary.is_before);
     const [first, second] = row.first_nodes;
@@ -60,7 +57,7 @@ export function makeComparison(store, palette) {
         choice(["before", "after"], summary.is_before ? "before" : "after", open),
       ],
       ...sentencesOfRuns(store.scene).map((text, at) =>
-        h("p", at ? "agv-difference-more" : "agv-difference", text),
+        h("p", at ? "agv-difference-more" : "agv-difference", unbroken(text)),
       ),
       h(
         "div",

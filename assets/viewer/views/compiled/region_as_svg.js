@@ -62,12 +62,11 @@ export function partsOf(marks, right, room) {
  * @returns {Drawn}
  */
 export function drawPicture(scene, picture, select, room = Infinity) {
-  const own = scene.compiled_marks.filter((mark, at) => {
-    return mark.picture === picture.index && at < picture.legend;
-  });
-  const legend = scene.compiled_marks.filter((mark, at) => {
-    return mark.picture === picture.index && at >= picture.legend;
-  });
+  const [own, legend] = [0, 1].map((isLegend) =>
+    scene.compiled_marks.filter(
+      (mark, at) => mark.picture === picture.index && Number(at >= picture.legend) === isLegend,
+    ),
+  );
   /** @type {Map<number, SVGElement[]>} */
   const marks = new Map();
   const ribbons = new Set();
@@ -100,9 +99,8 @@ export function drawPicture(scene, picture, select, room = Infinity) {
   // A picture that is a little wider than the view is drawn smaller.
   const parts = partsOf(own, picture.width, room / LEAST_SCALE - NAMES);
   const whole = NAMES + Math.max(...parts.map(([from, to]) => to - from));
-  const element = shape("svg", { role: "img", class: "agv-compiled-picture" });
-  const label = `${scene.compiled_regions[picture.region].name}, by ${picture.detail}`;
-  element.setAttribute("aria-label", label);
+  /** @type {SVGElement[]} */
+  const children = [];
   let [x, y] = [0, 0];
   for (const [from, to] of parts) {
     const part = shape("g", { transform: `translate(0 ${y})` });
@@ -116,7 +114,7 @@ export function drawPicture(scene, picture, select, room = Infinity) {
       else if (mark.shape === "path" || (mark.x >= from && mark.x < to)) columns.append(made(mark));
     }
     part.append(columns);
-    element.append(part);
+    children.push(part);
     y += height + 12;
   }
   /** @type {SVGElement[]} */
@@ -129,15 +127,17 @@ export function drawPicture(scene, picture, select, room = Infinity) {
     const viewBox = `${mark.x - 37} ${mark.y - 12} ${width} 16`;
     const svg = shape("svg", { x, y, width, height: 16, viewBox });
     svg.append(...entry);
-    element.append(svg);
+    children.push(svg);
     x += width;
     entry = [];
   }
   const scale = Math.min(1, room / whole);
-  const size = { width: whole * scale, height: (y + 20) * scale };
-  for (const [name, value] of Object.entries({ ...size, viewBox: `0 0 ${whole} ${y + 20}` })) {
-    element.setAttribute(name, String(value));
-  }
+  const end = y + 20;
+  const size = { width: whole * scale, height: end * scale, viewBox: `0 0 ${whole} ${end}` };
+  const label = `${scene.compiled_regions[picture.region].name}, by ${picture.detail}`;
+  const attributes = { ...size, role: "img", "aria-label": label };
+  const element = shape("svg", { ...attributes, class: "agv-compiled-picture" });
+  element.append(...children);
   listen(element, "click", ({ target }) => {
     select(Number(/** @type {SVGElement} */ (target).dataset.item ?? -1));
   });
