@@ -6,6 +6,9 @@ import { h, listen } from "../../dom.js";
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const FRAMES = ["lane", "block", "checkpoint"];
 
+/** @param {{style: string}} mark */
+const isAround = ({ style }) => FRAMES.includes(style.split(" ")[0]);
+
 /** Width of the names of the lanes. */
 const NAMES = 90;
 
@@ -38,7 +41,7 @@ function shape(tag, attributes) {
  * @returns {[from: number, to: number][]}
  */
 export function partsOf(marks, right, room) {
-  const boxes = marks.filter(({ shape, style }) => shape === "rect" && style !== "lane");
+  const boxes = marks.filter((mark) => mark.shape === "rect" && !isAround(mark));
   /** @type {number[]} */
   const ends = [];
   let end = NAMES;
@@ -111,7 +114,11 @@ export function drawPicture(scene, picture, select, room = Infinity) {
       const isLane = mark.style === "lane";
       const isName = mark.x === 10 && mark.shape === "text";
       if (isLane || isName) part.append(made(mark, isLane ? NAMES + width : 0));
-      else if (mark.shape === "path" || (mark.x >= from && mark.x < to)) columns.append(made(mark));
+      else if (
+        mark.shape === "path" ||
+        (mark.x < to && mark.x + (isAround(mark) ? mark.width : 0) >= from)
+      )
+        columns.append(made(mark));
     }
     part.append(columns);
     children.push(part);
