@@ -62,6 +62,32 @@ export function onResize(element, listener) {
 }
 
 /**
+ * Move in a tree, or open and close its rows, with the keys of each tree on the web.
+ *
+ * @param {KeyboardEvent} event
+ * @param {{level: number}[]} rows from level 1
+ * @param {number} at the current one
+ * @param {boolean | null} isOpen whether that is open, null if there is nothing in it
+ * @param {{go: (at: number) => void, toggle: (opens: boolean) => void, enter: () => void}} act
+ */
+export function pressInTree(event, rows, at, isOpen, { go, toggle, enter }) {
+  const around = rows.findLastIndex(({ level }, i) => i < at && level === rows[at].level - 1);
+  const to = (/** @type {number} */ row) => () => rows[row] && go(row);
+  const act = /** @type {Record<string, () => void>} */ ({
+    ArrowDown: to(at + 1),
+    ArrowUp: to(at - 1),
+    Home: to(0),
+    End: to(rows.length - 1),
+    ArrowRight: isOpen === false ? () => toggle(true) : to(isOpen ? at + 1 : -1),
+    ArrowLeft: isOpen ? () => toggle(false) : to(around),
+    Enter: enter,
+  })[event.key];
+  if (!act) return;
+  claim(event);
+  act();
+}
+
+/**
  * Handle an event here: neither the browser nor an element around this one does.
  *
  * @param {Event} event

@@ -267,23 +267,13 @@
  */
 
 /**
- * Self times, added up, of what one line ran in one step and one phase.
+ * Self times, added up, of what one line ran for one module in one step and one phase.
  *
  * @typedef {object} SceneCallTime
  * @property {number} call index into call_frames; of a node, the line that called backward; -1 if unknown
  * @property {number} origin of a node, the line of its forward op; else the same
+ * @property {string} module the innermost one, "" for the root or none
  * @property {string} phase "forward", "backward", "recompute", "optimizer" or "outside"
- * @property {number} step index into steps, -1 without one
- * @property {number} count of ops, node runs or recomputations
- * @property {number} ns
- */
-
-/**
- * Self times, added up, of what one module ran itself in one step and one phase.
- *
- * @typedef {object} SceneModuleTime
- * @property {string} module "" for the root or none
- * @property {string} phase as of SceneCallTime
  * @property {number} step index into steps, -1 without one
  * @property {number} count of ops, node runs or recomputations
  * @property {number} ns
@@ -638,12 +628,12 @@
  * @property {number[]} saved bytes that the forward saved
  * @property {number[]} recomputed bytes that only recomputations saved
  * @property {number[]} at_peak bytes of both, held at the peak
- * @property {number[]} time_ns self time of forward, backward and recomputations
+ * @property {number[]} time_ns of a phase, or self time of all phases, in these steps:
  * @property {number | null} norm_before L2 norm of the gradients of the module's parameters
  * @property {number | null} norm_after
  * @property {number[]} first_nodes indices in the two scenes, -1 without one
- * @property {number[]} steps of a phase: the recorded steps, at least 1
- * @property {number[]} left_out of a phase: the warm-up steps that it does not count
+ * @property {number[]} steps number of steps whose times count, at least 1
+ * @property {number[]} left_out 1 if the first step, which is cold, does not count
  * @property {number[]} least_ns of a phase: its time in the shortest step
  * @property {number[]} most_ns and in the longest one
  */
@@ -754,6 +744,7 @@
  * @property {CompiledDetail} detail one column for each block, or for each line
  * @property {number} width
  * @property {number} height
+ * @property {number} legend index into compiled_marks of its first mark, which all that follow belong to
  * @property {Flag} hooks has ribbons with two widths, before and after a hook
  * @property {Flag} initial displayed first
  */
@@ -842,7 +833,6 @@
  * @property {SceneStep[]} steps
  * @property {SceneCallFrame[]} call_frames
  * @property {SceneCallTime[]} call_times
- * @property {SceneModuleTime[]} module_times
  * @property {SceneStorage[]} storages
  * @property {SceneCountedStorage[]} counted_storages
  * @property {SceneSavedKind[]} saved_kinds

@@ -81,15 +81,26 @@ def warm_up(analysis: Analysis) -> float:
     return factor if factor >= WARM_UP else 0.0
 
 
+def compared_steps(analysis: Analysis) -> list[int]:
+    """Return the indices of the steps whose times are compared: all that ended but a cold one.
+
+    The first step of a program is cold: it allocates, loads kernels and compiles. It counts only if
+    no other step ended; if none did, all count.
+    """
+    steps = analysis.steps
+    ended = [at for at, step in enumerate(steps) if step.ended] or [*range(len(steps))]
+    is_cold = len(ended) > 1 and steps[ended[0]].number == 0
+    return ended[is_cold:]
+
+
 def times_of_steps(analysis: Analysis) -> list[Counter[str]]:
-    """Return the time of each kind of span in each step that ended, without a warm-up step."""
+    """Return the time of each kind of span in each of the ``compared_steps``."""
     steps, busy = analysis.steps, busy_time(analysis)
     times = [Counter[str]() for _ in steps]
     for span in analysis.timeline.spans:
         if span.depth == 0 and times:
             times[steps.at_ns(span.start_ns)][span.kind] += busy(span.end_ns) - busy(span.start_ns)
-    ended = [each for each, step in zip(times, steps, strict=True) if step.ended] or times
-    return ended[1:] if warm_up(analysis) else ended
+    return [times[at] for at in compared_steps(analysis)]
 
 
 def ranges_over_steps(analysis: Analysis) -> dict[str, tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,29 @@ _LOOK_BACK: Final = 2000  # ops before the exception
 _FIX: Final = "# give the operands the shapes, dtypes, values and graphs that the operator takes"
 
 
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """A line that made what was refused: a hint."""
+
+    line: SourceLocation | None
+    effect: str  # before "raised at"
+    situation: str  # a row of the table of weights
+    made: str  # the sentence before the line
+    seqs: tuple[int, ...]
+
+    def fact(self, place: SourceLocation | None, message: str) -> Fact:
+        """Return the fact, with the line that raised."""
+        return Fact(
+            mechanism="refuse",
+            culprit=self.line,
+            effect=f"{self.effect} raised at {short_location(place)}",
+            weight=weight(self.situation),
+            explanation=[self.made, self.line, "The exception is from this line:", place, message],
+            confidence="hint",
+            events=self.seqs,
+        )
+
+
 def find_refusal(
     graph: CausalGraph, evidence: Evidence, *, is_explained: bool = False
 ) -> Iterator[Fact]:
@@ -50,25 +74,26 @@ def find_refusal(
     failed = failed_op(graph)
     of_torch = raised_by_pytorch(evidence, graph)
     message = error.message.strip().splitlines()[0] if error.message.strip() else ""
-    kind = error.type_name.rpartition(".")[2]
-    lines: list[str | SourceLocation | None] = [f"{kind}: {message}", error.location]
+    message = f"{error.type_name.rpartition('.')[2]}: {message}"
+    lines: list[str | SourceLocation | None] = [message, error.location]
     origins = [] if failed is None else operand_origins(graph, failed)
     for origin in origins:
         tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][origin.position]])
         what = f"Operand {origin.position + 1} of {graph.op_names[failed or 0]} is {tensor}"
         source = f". It has its {origin.what} from this line:" if origin.location else "."
         lines += [f"{what}{f', {origin.name}' if origin.name else ''}{source}", origin.location]
+    makers: list[_Maker] = []
     if failed is None and of_torch:
-        yield from _differentiated(graph, error.location)
+        makers += _differentiated(graph, error.location)
         if not is_explained:
-            yield from _by_name(graph, error.location, error.seq)
+            makers += _by_name(graph, error.location, error.seq)
     suspects = suspected(origins)
     others = tuple(dict.fromkeys(each.location for each in suspects if each.location is not None))
     seqs = (error.seq, *([graph.op_seqs[failed]] if failed is not None else []))
     yield Fact(
         mechanism="refuse",
         culprit=error.location,
-        effect=f"{kind}: {message}",
+        effect=message,
         weight=weight("line that raised" if of_torch else "raised by the user's code"),
         explanation=lines,
         confidence="likely",
@@ -77,38 +102,28 @@ def find_refusal(
         fix=_FIX if of_torch and origins else "",
     )
     if failed is not None:
-        yield from _constructors(graph, failed, origins, error.location, seqs)
+        makers += _constructors(graph, failed, origins, seqs)
     for rank, origin in enumerate(suspects):
-        place, why, position = origin.location, origin.what, origin.position
-        if place == error.location:
-            continue
-        tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][position]])
-        yield Fact(
-            mechanism="refuse",
-            culprit=place,
-            effect=f"gives operand {position + 1} ({tensor}) of {graph.op_names[failed or 0]} its "
-            f"{why}; the op raised at {short_location(error.location)}",
-            weight=weight("maker of another operand" if rank else "maker of the operand"),
-            explanation=[
-                f"The operand has its {why} from this line:",
-                place,
-                "It raised here:",
-                error.location,
-                f"{kind}: {message}",
-            ],
-            confidence="hint",
-            events=seqs,
+        tensor = describe_tensor(graph.analysis.tensors[graph.inputs[failed or 0][origin.position]])
+        makers.append(
+            _Maker(
+                origin.location,
+                f"gives operand {origin.position + 1} ({tensor}) of {graph.op_names[failed or 0]} "
+                f"its {origin.what}; the op",
+                "maker of another operand" if rank else "maker of the operand",
+                f"The operand has its {origin.what} from this line:",
+                seqs,
+            )
         )
+    yield from (
+        each.fact(error.location, message) for each in makers if each.line != error.location
+    )
 
 
 def _constructors(
-    graph: CausalGraph,
-    failed: int,
-    origins: list[Origin],
-    place: SourceLocation | None,
-    seqs: tuple[int, ...],
-) -> Iterator[Fact]:
-    """Yield a fact for each line that made the module of a refused parameter, or called that."""
+    graph: CausalGraph, failed: int, origins: list[Origin], seqs: tuple[int, ...]
+) -> Iterator[_Maker]:
+    """Yield the lines that made the module of a refused parameter, or called that."""
     tensors = [graph.analysis.tensors[each] for each in graph.inputs[failed]]
     weights = [each for each in origins if each.name]
     for origin in weights[-1:] if len({each.dtype for each in tensors}) == 1 else ():
@@ -116,23 +131,19 @@ def _constructors(
         lines = lines_of_constructor(graph, graph.inputs[failed][origin.position])
         inside = sum(1 for _ in takewhile(_is_constructor, lines))
         for rank, line in enumerate(lines[: inside + 1]):
-            if line == place:
-                continue
             what = "calls the constructor that gives" if rank else "gives"
-            yield Fact(
-                mechanism="refuse",
-                culprit=line,
-                effect=f"{what} {origin.name} ({tensor}), operand {origin.position + 1} of "
-                f"{graph.op_names[failed]}, its shape; the op raised at {short_location(place)}",
-                weight=weight("maker of another operand" if rank else "maker of the operand"),
-                explanation=["The parameter is made here:", line, "It raised here:", place],
-                confidence="hint",
-                events=seqs,
+            yield _Maker(
+                line,
+                f"{what} {origin.name} ({tensor}), operand {origin.position + 1} of "
+                f"{graph.op_names[failed]}, its shape; the op",
+                "maker of another operand" if rank else "maker of the operand",
+                "The parameter is made here:",
+                seqs,
             )
 
 
-def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterator[Fact]:
-    """Yield a fact for each tensor without a graph that the last backward was asked about."""
+def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterator[_Maker]:
+    """Yield the line of each tensor without a graph that the last backward was asked about."""
     starts = graph.analysis.log.of(BackwardStarted)
     if not starts:
         return
@@ -151,24 +162,17 @@ def _differentiated(graph: CausalGraph, place: SourceLocation | None) -> Iterato
         made = graph.producer_before(tensor_id, start.seq)
         what = describe_tensor(graph.analysis.tensors[tensor_id])
         role = "the root" if tensor_id in roots else "an input"
-        yield Fact(
-            mechanism="refuse",
-            culprit=line,
-            effect=f"makes {role} ({what}) of the backward that raised at {short_location(place)}",
-            weight=weight("maker of the operand" if len(made_at) == 1 else "one of several makers"),
-            explanation=[
-                "The tensor is made here:",
-                line,
-                "Backward needed its gradient here:",
-                place,
-            ],
-            confidence="hint",
-            events=(start.seq, graph.op_seqs[made]),
+        yield _Maker(
+            line,
+            f"makes {role} ({what}) of the backward that",
+            "maker of the operand" if len(made_at) == 1 else "one of several makers",
+            "The tensor, whose gradient backward needed, is made here:",
+            (start.seq, graph.op_seqs[made]),
         )
 
 
-def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iterator[Fact]:
-    """Yield a fact for each variable that the statement which raised reads: its last assignment."""
+def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iterator[_Maker]:
+    """Yield the last assignment of each variable that the statement which raised reads."""
     if place is None:
         return
     names = names_read(place)
@@ -187,15 +191,12 @@ def _by_name(graph: CausalGraph, place: SourceLocation | None, seq: int) -> Iter
                     break  # the variable is an object that has tensors
                 tensor = describe_tensor(graph.analysis.tensors[graph.outputs[index][0]])
                 shown = f" ({tensor})" if len(assigned) == 1 else ""
-                yield Fact(
-                    mechanism="refuse",
-                    culprit=frame,
-                    effect=f"computes {', '.join(sorted(found))}{shown}, which the statement "
-                    f"that raised at {short_location(place)} reads",
-                    weight=weight("variable that it reads"),
-                    explanation=["The variable is computed here:", frame, "It raised here:", place],
-                    confidence="hint",
-                    events=(graph.op_seqs[index],),
+                yield _Maker(
+                    frame,
+                    f"computes {', '.join(sorted(found))}{shown}, which the statement reads that",
+                    "variable that it reads",
+                    "The variable is computed here:",
+                    (graph.op_seqs[index],),
                 )
             break
 

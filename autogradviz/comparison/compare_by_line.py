@@ -3,7 +3,7 @@
 A line is identified by its module and its text, so that lines that moved are still the same line;
 an edited line by its module and the nodes that it created.
 Bytes and times are those of the other views: each storage counts where it was saved first, and
-times are the self times of flame graphs.
+times are the self times of the source view, in the steps that are compared.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from autogradviz.analysis.flame_graph import build_flame_rows, split_module
-from autogradviz.analysis.formatting import short_location, source_line
+from autogradviz.analysis.flame_graph import split_module
+from autogradviz.analysis.formatting import short_path, source_line
 from autogradviz.analysis.phase_times import (
+    compared_steps,
     measure_phases,
     ranges_over_steps,
     times_of_steps,
-    warm_up,
 )
 from autogradviz.comparison.rounding_of_gradients import rounding_between
 from autogradviz.scene.schema import SceneComparedText, SceneComparisonRow
@@ -88,7 +88,13 @@ def compare_scenes(
         for merge in (True, False)
         for row in _compare_rows(recordings, scenes, rounding, merge=merge)
     )
-    rows = (*rows, *_compare_phases(recordings))
+    compared = [compared_steps(each) or [0] for each in recordings]
+    steps = tuple(map(len, compared))
+    left_out = tuple(int(0 not in each) for each in compared)
+    rows = tuple(
+        replace(row, steps=steps, left_out=left_out)
+        for row in (*rows, *_compare_phases(recordings))
+    )
     texts = (*_compare_findings(*findings), *map(_text, differences))
     titles = [scene.summary.title for scene in scenes]
     before, after = (
@@ -104,30 +110,24 @@ def compare_scenes(
 
 
 def _compare_phases(recordings: tuple[Analysis, Analysis]) -> Iterator[SceneComparisonRow]:
-    """Yield the time of each phase that either recording has, without that of a warm-up step."""
+    """Yield the time of each phase that either recording has, in the steps that are compared."""
     times = [measure_phases(each) for each in recordings]
-    steps = tuple(max(1, len(each.steps.ended)) for each in recordings)
-    warm = [bool(warm_up(each)) for each in recordings]
-    after = [times_of_steps(each) for each in recordings]
-    steps = tuple(
-        len(own) if is_warm else count
-        for own, count, is_warm in zip(after, steps, warm, strict=True)
-    )
+    compared = [times_of_steps(each) for each in recordings]
     ranges = [ranges_over_steps(each) for each in recordings]
     none = (0, 0)
     for name in ("forward", "backward", "recomputation", "optimizer"):
         kind = "recompute" if name == "recomputation" else name
         pair = tuple(
-            sum(step[kind] for step in own) if is_warm else getattr(each, f"{name}_ns")
-            for each, own, is_warm in zip(times, after, warm, strict=True)
+            sum(step[kind] for step in own) if own else getattr(each, f"{name}_ns")
+            for each, own in zip(times, compared, strict=True)
         )
         if any(pair):
             least, most = zip(*(each.get(kind, (0, 0)) for each in ranges), strict=True)
             yield SceneComparisonRow(
                 kind="phase", merged=True, depth=0, label=name, module="", status="same",
                 lines=none, nodes=none, other_nodes="", saved=none, recomputed=none, at_peak=none,
-                time_ns=pair, norm_before=None, norm_after=None, first_nodes=(-1, -1), steps=steps,
-                left_out=tuple(map(int, warm)), least_ns=least, most_ns=most,
+                time_ns=pair, norm_before=None, norm_after=None, first_nodes=(-1, -1),
+                least_ns=least, most_ns=most,
             )  # fmt: skip
 
 
@@ -163,12 +163,21 @@ def _read_lines(analysis: Analysis, scene: Scene, *, merge: bool) -> _Lines:
             sums.recomputed += storage.nbytes * storage.recomputed
             sums.saved += storage.nbytes * (not storage.recomputed)
             sums.at_peak += storage.nbytes * storage.at_peak
-    for row in build_flame_rows(analysis, "time"):
-        if row.phase != "optimizer":
-            frames = tuple(split_module(row.module, merge=merge))
-            for sums in lines.at(frames, row.line, row.lineno):
-                sums.time_ns += row.value
+    places = [(frame.filename, frame.lineno) for frame in scene.call_frames]
+    texts = {(line.filename, line.lineno): line.text.strip() for line in scene.lines}
+    compared = compared_steps(analysis) or [-1]
+    for row in scene.call_times:
+        if row.step in compared:
+            filename, lineno = places[row.origin] if row.origin >= 0 else ("", 0)
+            text = texts.get((filename, lineno)) or _place(filename, lineno)
+            for sums in lines.at(tuple(split_module(row.module, merge=merge)), text, lineno):
+                sums.time_ns += row.ns
     return lines
+
+
+def _place(filename: str, lineno: int) -> str:
+    """Return "gpt.py:31", or what stands for a line that is unknown."""
+    return f"{short_path(filename).rpartition('/')[2]}:{lineno}" if lineno else NO_LINE
 
 
 def _add_nodes(lines: _Lines, analysis: Analysis, indices: dict[int, int], *, merge: bool) -> None:
@@ -192,9 +201,8 @@ def _add_nodes(lines: _Lines, analysis: Analysis, indices: dict[int, int], *, me
 
 def _line(location: SourceLocation | None) -> str:
     """Return the text of a line; its place if the text is unknown."""
-    if location is None:
-        return NO_LINE
-    return location.text or short_location(location)
+    filename, lineno, text = source_line(location)
+    return text or _place(filename, lineno)
 
 
 def _compare_rows(
@@ -212,16 +220,17 @@ def _compare_rows(
     for frames in _merge_orders([*before.modules], [*after.modules]):
         if frames:
             children.setdefault(frames[:-1], []).append(frames)
+    steps = tuple(max(1, len(analysis.steps)) for analysis in recordings)
     waiting: list[_Frames] = [ROOT]
     while waiting:
         frames = waiting.pop()
         kind, label = ("module", frames[-1]) if frames else ("total", "whole recording")
         pair = before.modules.get(frames), after.modules.get(frames)
-        yield _row(kind, frames, label, pair, rounding, merge=merge)
+        yield _row(kind, frames, label, pair, steps, rounding, merge=merge)
         old, new = _pair_edited(before.lines.get(frames, {}), after.lines.get(frames, {}))
         for text in _merge_orders([*old], [*new]):
             pair = old.get(text), new.get(text)
-            yield _row("line", frames, text, pair, rounding, merge=merge)
+            yield _row("line", frames, text, pair, steps, rounding, merge=merge)
         waiting += reversed(children.get(frames, []))
 
 
@@ -249,6 +258,7 @@ def _row(
     frames: _Frames,
     label: str,
     pair: tuple[_Sums | None, _Sums | None],
+    steps: tuple[int, ...],
     rounding: Rounding,
     *,
     merge: bool,
@@ -274,7 +284,7 @@ def _row(
         status=status,
         lines=(first.lineno, second.lineno),
         nodes=(first.drawn, second.drawn),
-        other_nodes=_other_nodes(first.nodes, second.nodes) if kind == "line" else "",
+        other_nodes=_other_nodes(first, second, steps) if kind == "line" else "",
         saved=(first.saved, second.saved),
         recomputed=(first.recomputed, second.recomputed),
         at_peak=(first.at_peak, second.at_peak),
@@ -285,8 +295,12 @@ def _row(
     )
 
 
-def _other_nodes(before: Counter[str], after: Counter[str]) -> str:
-    """Return the nodes of one recording only: "+ReluBackward0 ×2"."""
+def _other_nodes(first: _Sums, second: _Sums, steps: tuple[int, ...]) -> str:
+    """Return the nodes that a step of one recording has more of: "+ReluBackward0 ×2"."""
+    before, after = (
+        Counter({name: math.ceil(count / own) for name, count in sums.nodes.items()})
+        for sums, own in zip((first, second), steps, strict=True)
+    )
     parts = [
         f"{sign}{name}" + (f" ×{count:,}" if count > 1 else "")
         for sign, nodes in (("−", before - after), ("+", after - before))  # noqa: RUF001  a minus

@@ -160,7 +160,7 @@ def build_scene(
     spans, span_count = panels.build_spans(analysis, folded)
     idle = find_idle(analysis)
     counted = build_counted_storages(analysis, folded, tree)
-    times, module_times = build_times(analysis, tree)
+    times = build_times(analysis, tree)
     folds, ribbons = build_fold(analysis, folded, blamed)
     summary = replace(
         scene.summary,
@@ -177,7 +177,6 @@ def build_scene(
         steps=build_steps(analysis),
         call_frames=tuple(tree.frames),
         call_times=times,
-        module_times=module_times,
         unused_parameters=unused,
         facts=build_facts(analysis, unused, blamed),
         evidence=build_evidence(analysis, unused, blamed),

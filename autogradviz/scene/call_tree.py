@@ -16,7 +16,7 @@ from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.flame_graph import self_times
 from autogradviz.analysis.phases_of_ops import phases_of_ops
 from autogradviz.events import BackwardStarted, RegionEntered, RegionRan
-from autogradviz.scene.schema import SceneCallFrame, SceneCallTime, SceneModuleTime
+from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
 from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
@@ -133,27 +133,20 @@ class CallTree:
         return found
 
 
-def build_times(
-    analysis: Analysis, tree: CallTree
-) -> tuple[tuple[SceneCallTime, ...], tuple[SceneModuleTime, ...]]:
-    """Return the self times of ops and nodes in each step, by their frame and by module."""
-    sums: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0])
-    of_modules: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
+def build_times(analysis: Analysis, tree: CallTree) -> tuple[SceneCallTime, ...]:
+    """Return the self times of ops and nodes in each step, by their frames and module."""
+    sums: dict[tuple[int, int, str, str, int], list[int]] = defaultdict(lambda: [0, 0])
     for frame, origin, module, phase, time_ns, duration_ns, count in _times(analysis, tree):
         if duration_ns > 0:
-            step = analysis.steps.at_ns(time_ns)
-            for row in (sums[frame, origin, phase, step], of_modules[module, phase, step]):
-                row[0] += count
-                row[1] += duration_ns
-    calls = tuple(
-        SceneCallTime(call=frame, origin=origin, phase=phase, step=step, count=count, ns=total)
-        for (frame, origin, phase, step), (count, total) in sums.items()
+            row = sums[frame, origin, module, phase, analysis.steps.at_ns(time_ns)]
+            row[0] += count
+            row[1] += duration_ns
+    return tuple(
+        SceneCallTime(
+            call=frame, origin=origin, module=module, phase=phase, step=step, count=count, ns=total
+        )
+        for (frame, origin, module, phase, step), (count, total) in sums.items()
     )
-    modules = tuple(
-        SceneModuleTime(module=module, phase=phase, step=step, count=count, ns=total)
-        for (module, phase, step), (count, total) in of_modules.items()
-    )
-    return calls, modules
 
 
 def _times(

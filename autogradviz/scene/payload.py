@@ -94,7 +94,6 @@ TABLES: Final[dict[str, type[Any]]] = {
     "steps": schema.SceneStep,
     "call_frames": schema.SceneCallFrame,
     "call_times": schema.SceneCallTime,
-    "module_times": schema.SceneModuleTime,
     "storages": schema.SceneStorage,
     "counted_storages": schema.SceneCountedStorage,
     "saved_kinds": schema.SceneSavedKind,

@@ -297,22 +297,12 @@ class SceneCallFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneCallTime:
-    """Self times, added up, of what one line ran in one step and one phase."""
+    """Self times, added up, of what one line ran for one module in one step and one phase."""
 
     call: int  # index into call_frames; of a node, the line that called backward; -1 if unknown
     origin: int  # of a node, the line of its forward op; else the same
+    module: str  # the innermost one, "" for the root or none
     phase: str  # "forward", "backward", "recompute", "optimizer" or "outside"
-    step: int  # index into steps, -1 without one
-    count: int  # of ops, node runs or recomputations
-    ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SceneModuleTime:
-    """Self times, added up, of what one module ran itself in one step and one phase."""
-
-    module: str  # "" for the root or none
-    phase: str  # as of SceneCallTime
     step: int  # index into steps, -1 without one
     count: int  # of ops, node runs or recomputations
     ns: int
@@ -674,12 +664,12 @@ class SceneComparisonRow:
     saved: tuple[int, ...]  # bytes that the forward saved
     recomputed: tuple[int, ...]  # bytes that only recomputations saved
     at_peak: tuple[int, ...]  # bytes of both, held at the peak
-    time_ns: tuple[int, ...]  # self time of forward, backward and recomputations
+    time_ns: tuple[int, ...]  # of a phase, or self time of all phases, in these steps:
     norm_before: float | None  # L2 norm of the gradients of the module's parameters
     norm_after: float | None
     first_nodes: tuple[int, ...]  # indices in the two scenes, -1 without one
-    steps: tuple[int, ...] = ()  # of a phase: the recorded steps, at least 1
-    left_out: tuple[int, ...] = ()  # of a phase: the warm-up steps that it does not count
+    steps: tuple[int, ...] = ()  # number of steps whose times count, at least 1
+    left_out: tuple[int, ...] = ()  # 1 if the first step, which is cold, does not count
     least_ns: tuple[int, ...] = ()  # of a phase: its time in the shortest step
     most_ns: tuple[int, ...] = ()  # and in the longest one
 
@@ -790,6 +780,7 @@ class SceneCompiledPicture:
     detail: CompiledDetail  # one column for each block, or for each line
     width: float
     height: float
+    legend: int  # index into compiled_marks of its first mark, which all that follow belong to
     hooks: bool  # has ribbons with two widths, before and after a hook
     initial: bool  # displayed first
 
@@ -884,7 +875,6 @@ class Scene:
     steps: tuple[SceneStep, ...] = ()
     call_frames: tuple[SceneCallFrame, ...] = ()
     call_times: tuple[SceneCallTime, ...] = ()
-    module_times: tuple[SceneModuleTime, ...] = ()
     storages: tuple[SceneStorage, ...] = ()
     counted_storages: tuple[SceneCountedStorage, ...] = ()
     saved_kinds: tuple[SceneSavedKind, ...] = ()

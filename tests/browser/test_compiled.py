@@ -151,6 +151,23 @@ def test_picture_has_two_lanes_twins_and_ribbons(open_page, picture, theme, widt
     assert min(sizes) >= 9.5
 
 
+@pytest.mark.parametrize("width", [420, 900])
+def test_a_narrow_view_has_its_columns_below_each_other(open_page, width, picture):
+    stage = show_compiled(open_page(viewport={"width": width, "height": 760}))
+    scroll = stage.page.locator(".agv-compiled > .agv-scroll")
+    stage.page.get_by_role("button", name="lines").click()
+    stage.settle()
+    assert scroll.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+    names = stage.page.locator(f"{PICTURE} text.agv-k-lane-name", has_text="Forward")
+    assert names.count() > 1
+    stage.page.screenshot(path=picture(f"compiled-columns-{width}"))
+    stage.resize({"width": 6000, "height": 760})
+    stage.page.wait_for_function(
+        """() => [...document.querySelectorAll(".agv-k-lane-name")]
+          .filter((name) => name.textContent === "Forward").length === 1"""
+    )
+
+
 @pytest.mark.slow(reason="draws many pictures")
 def test_texts_stay_inside_their_boxes(open_page):
     stage = show_compiled(open_page())

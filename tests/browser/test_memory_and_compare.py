@@ -355,10 +355,11 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     page.wait_for_selector(".agv-two-folds:not([hidden])")
     peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
     again = format_bytes(after.saved_bytes().recomputed)
-    sentence = page.text_content(".agv-difference")
+    sentence = page.text_content(".agv-difference").replace("\xa0", " ")
     assert sentence == (f"{peaks[0]} → {peaks[1]} held at the peak; backward recomputes {again}.")
     assert "same ops until" in page.text_content(".agv-difference-more")
-    titles = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
+    titles = page.locator(".agv-two-fold > .agv-muted").all_inner_texts()
+    titles = [title.replace("\xa0", " ") for title in titles]
     assert [peak in title for peak, title in zip(peaks, titles, strict=False)] == [True, True]
     assert ["dashed" in title for title in titles] == [False, False, True]
     values = page.locator(".agv-two-line .agv-two-value").all_text_contents()
@@ -394,6 +395,8 @@ def test_bytes_more_and_less_have_bars_that_add_up(open_page, traces, tmp_path, 
     assert bars.count() == len(rows)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=picture(f"compare-bytes-{width}"))
+    table.locator("tbody tr").first.click()
+    page.wait_for_selector(".agv-pane-graph:not([hidden])")
 
 
 def test_a_warm_up_step_is_named_where_its_times_are_compared(open_page):
@@ -438,10 +441,12 @@ def test_steps_are_compared_with_their_folds(open_page):
     stage.show("compare")
     page = stage.page
     assert "in both steps" in page.text_content(".agv-difference")
+    caption = page.text_content(".agv-totals caption")
+    assert caption == "time, 1 step each: too few for a result"
     *titles, held = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
     assert held.startswith("Held")
     for at, title in enumerate(titles):
         step = len(scene.steps) - 2 + at
         own = [fold.peak_nbytes for fold in scene.folds if fold.step == step and fold.drawn]
         assert title.startswith(f"step {step}")
-        assert format_bytes(max(own)) in title
+        assert format_bytes(max(own)) in title.replace("\xa0", " ")

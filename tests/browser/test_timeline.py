@@ -197,6 +197,10 @@ def test_modules_are_a_tree_that_keys_fold_and_unfold(timeline, picture):
     assert page.evaluate(focused) == "blocks.0–2"
     page.keyboard.press("Enter")
     assert tree_of(stage) == folded
+    page.keyboard.press("End")
+    assert page.evaluate(focused) == folded[-1][1]
+    page.keyboard.press("Home")
+    assert page.evaluate(focused) == folded[0][1]
 
 
 def test_a_folded_module_has_the_time_of_its_parts(timeline):
@@ -204,7 +208,7 @@ def test_a_folded_module_has_the_time_of_its_parts(timeline):
     stage = timeline(scene)
     stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
     row = stage.page.locator("[role=treegrid] tbody tr", has_text="blocks.0–2")
-    parts = [each for each in scene.module_times if each.module.startswith("blocks.")]
+    parts = [each for each in scene.call_times if each.module.startswith("blocks.")]
     assert row.locator("td").nth(3).text_content() == f"{sum(each.count for each in parts)}"
     number, unit = row.locator("td").nth(4).text_content().split()
     shown = float(number) * {"µs": 1e3, "ms": 1e6}[unit]

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import zlib
+from collections import Counter
 
 import pytest
 import torch
@@ -84,6 +85,34 @@ def test_totals_are_those_of_the_other_views(traces, scenes):
         for side in (0, 1):
             assert sum(row.saved[side] for row in lines) == total.saved[side]
             assert sum(row.time_ns[side] for row in lines) == total.time_ns[side] > 0
+
+
+def test_a_line_has_the_time_of_the_source_view_without_the_cold_step():
+    recordings = []
+    for count in (1, 3):
+        model, x = Net(changed=True), torch.rand(4, 8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with autogradviz.record(model) as trace:
+            for _ in range(count):
+                model(x).square().sum().backward()
+                optimizer.step()
+        recordings.append(trace)
+    _, scene = autogradviz.compare(*recordings)._scenes()
+    [phase, *_] = rows_of(scene, merged=True, kind="phase")
+    assert (phase.steps, phase.left_out) == ((1, 2), (0, 1))
+    for merged in (True, False):
+        lines = rows_of(scene, merged=merged, kind="line")
+        for side, trace in enumerate(recordings):
+            in_source, in_comparison = Counter(), Counter()
+            of_frames = [frame.lineno for frame in trace._viewer_scene.call_frames]
+            for time in trace._viewer_scene.call_times:
+                if time.step == 0 and side:
+                    continue
+                in_source[of_frames[time.origin] if time.origin >= 0 else 0] += time.ns
+            for row in lines:
+                in_comparison[row.lines[side]] += row.time_ns[side]
+            assert +in_comparison == in_source
+            assert len(in_source) >= 4
 
 
 def test_rows_say_what_is_only_in_one_recording_and_what_changed(traces, scenes):

@@ -451,7 +451,7 @@ def test_a_block_has_the_time_of_its_modules_in_the_fold_and_in_the_timeline(che
     for ribbon in scene.ribbons:
         in_fold[ribbon.block, "forward"] += ribbon.forward_ns
         in_fold[ribbon.block, "backward"] += ribbon.backward_ns
-    for row in scene.module_times:
+    for row in scene.call_times:
         phase = "backward" if row.phase == "recompute" else row.phase
         in_modules[row.module.partition(".")[0], phase] += row.ns
     for number in "012":
@@ -459,7 +459,7 @@ def test_a_block_has_the_time_of_its_modules_in_the_fold_and_in_the_timeline(che
             assert in_fold[number, phase] == pytest.approx(in_modules[number, phase], abs=9)
 
 
-def test_module_times_add_up_to_those_of_lines():
+def test_times_belong_to_modules_and_lines():
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -469,12 +469,11 @@ def test_module_times_add_up_to_those_of_lines():
             optimizer.step()
 
     scene = record(steps, model)._viewer_scene
-    lines, modules = Counter(), Counter()
+    lines = {row.module: set() for row in scene.call_times}
     for row in scene.call_times:
-        lines[row.phase, row.step, "ns"] += row.ns
-        lines[row.phase, row.step, "count"] += row.count
-    for row in scene.module_times:
-        modules[row.phase, row.step, "ns"] += row.ns
-        modules[row.phase, row.step, "count"] += row.count
-    assert lines == modules
-    assert {"0", "1", "2", ""} == {row.module for row in scene.module_times}
+        if row.origin >= 0:
+            lines[row.module].add(scene.call_frames[row.origin].lineno)
+    assert set(lines) == {"0", "1", "2", ""}
+    call, optimize = sorted(set().union(*lines.values()))
+    assert [lines[name] for name in "012"] == [{call}] * 3
+    assert lines[""] == {call, optimize}

@@ -12,6 +12,7 @@ import torch
 from interpreters import run_forked
 
 import autogradviz
+from autogradviz.events import ParameterNormRead, ParameterSeen
 
 
 def normalized(z):
@@ -125,6 +126,19 @@ def test_adapters_that_are_frozen_and_zero_are_named(head_only):
     assert finding.culprit.text == "parameter.requires_grad = not frozen(name)"
     assert "[0].lora_B.requires_grad_(True)" in finding.fix
     assert ("SGD has it" in " ".join(finding.explanation.split())) == (not head_only)
+
+
+def test_the_first_entries_of_a_frozen_parameter_are_read_without_a_copy():
+    model = torch.nn.Linear(2, 2)
+    # A view of which a copy would have 2**44 entries.
+    sliding = torch.ones(2**22).as_strided((2**22, 2**22), (1, 0))
+    model.sliding = torch.nn.Parameter(sliding, requires_grad=False)
+    model.zeros = torch.nn.Parameter(torch.zeros(4, 3).t(), requires_grad=False)
+    with autogradviz.record(model) as trace:  # a failure to read would be a warning
+        (model(torch.ones(1, 2)) * model.sliding[0, 0] + model.zeros[0, 0]).sum().backward()
+    read = {each.tensor_id: each.norm for each in trace.analysis.log.of(ParameterNormRead)}
+    names = {leaf.tensor_id: leaf.parameter_name for leaf in trace.analysis.log.of(ParameterSeen)}
+    assert {names[tensor_id]: norm for tensor_id, norm in read.items()} == {"zeros": 0.0}
 
 
 def frozen_before_the_adapters():

@@ -185,6 +185,29 @@ def test_ribbons_are_as_thick_as_their_bytes():
     assert thick["addmm · 4.0 kB"] == pytest.approx(4 * thick["mm · 1.0 kB"])
 
 
+def test_bytes_of_identical_blocks_are_those_of_each():
+    first, second = (block(name, saved="value") for name in ("h.0", "h.1"))
+    other = Op("h.2.mul", 30, nbytes=500, saved="value", module="h.2")
+    folded = build_region_scene(region_of(*first, *second, other))
+    labels = texts(folded, "label", "blocks")
+    alone = texts(build_region_scene(region_of(*first)), "label", "blocks")
+    assert [label for label in labels if label.endswith(" each")] == [f"{alone[0]} each"]
+    assert len(labels) == 2
+
+
+def test_the_legend_is_what_follows_the_picture():
+    tables = build_region_scene(region_of(*CHECKPOINTED)).tables
+    ends = [each.legend for each in tables.pictures[1:]] + [len(tables.marks)]
+    for picture, end in zip(tables.pictures, ends, strict=True):
+        marks = [
+            (at, each) for at, each in enumerate(tables.marks) if each.picture == picture.index
+        ]
+        legend = [each.text for at, each in marks if at >= picture.legend and each.shape == "text"]
+        assert legend[:2] == ["forward op", "backward op"]
+        assert all(each.item < 0 for at, each in marks if at >= picture.legend)
+        assert picture.legend < end
+
+
 def test_a_ribbon_ends_in_the_column_that_needs_its_value():
     scene = build_region_scene(region_of(*MLP))
     [_, ribbon] = sorted(marks(scene, "ribbon value"), key=lambda mark: -mark.width)

@@ -1,4 +1,4 @@
-"""A first step that takes far longer than the others is warm-up, with which no time is compared."""
+"""A first step is cold: no time is compared with it, and it is marked if it takes far longer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from autogradviz.analysis.phase_times import ranges_over_steps, times_of_steps, warm_up
+from autogradviz.analysis.phase_times import (
+    compared_steps,
+    ranges_over_steps,
+    times_of_steps,
+    warm_up,
+)
 
 MS = 1_000_000
 
@@ -54,10 +59,17 @@ def test_a_first_step_eight_times_as_long_is_warm_up_and_no_time_of_a_step():
     assert ranges_over_steps(analysis)["forward"] == (9 * MS, 10 * MS)
 
 
-def test_a_first_step_that_is_a_little_longer_is_none():
+def test_a_first_step_that_is_a_little_longer_is_no_warm_up_but_cold():
     analysis = recording(15, 9, 10)
     assert warm_up(analysis) == 0
-    assert ranges_over_steps(analysis)["forward"] == (9 * MS, 15 * MS)
+    assert ranges_over_steps(analysis)["forward"] == (9 * MS, 10 * MS)
+    assert compared_steps(analysis) == [1, 2]
+    assert compared_steps(recording(15, 9)) == [1]
+
+
+def test_the_only_step_counts_and_so_does_the_first_kept_one_of_a_longer_program():
+    assert compared_steps(recording(15)) == [0]
+    assert compared_steps(recording(15, 9, first=7)) == [0, 1]
 
 
 def test_with_one_other_step_either_may_be_unusual():

@@ -241,12 +241,13 @@ test("the slowest line has the time of its ops and of their gradients", () => {
 
 test("the slowest module has all its phases in one row", () => {
   const node = { index: 0, module: "enc", name: "ExpBackward0", op: "exp" };
+  const time = { call: -1, origin: -1, step: 0, count: 1 };
   const timed = makeIndex({
     ...TABLES,
     nodes: [{ ...node, born_ns: 0, forward_ns: 1e6, runs_ns: [2e6, 4e6] }],
-    module_times: [
-      { module: "enc", phase: "forward", step: 0, count: 1, ns: 1e6 },
-      { module: "enc", phase: "backward", step: 0, count: 1, ns: 2e6 },
+    call_times: [
+      { ...time, module: "enc", phase: "forward", ns: 1e6 },
+      { ...time, module: "enc", phase: "backward", ns: 2e6 },
     ],
   });
   assert.match(

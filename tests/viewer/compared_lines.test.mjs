@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { linesThatDiffer } from "../../assets/viewer/views/compare/source_lines_that_differ.js";
 import { mergedName } from "../../assets/viewer/views/compare/bytes_more_and_less.js";
 import {
   foldAt,
@@ -63,4 +64,36 @@ test("nodes in closed groups are not counted as drawn", () => {
     { kind: "group", ref: 1 },
   ];
   assert.equal(drawnNodes({ scene, step: -1 }, boxes), "1 of 5 nodes drawn");
+});
+
+test("lines of one side come first, then those whose bytes at the peak differ most", () => {
+  const line = (label, lines, at_peak, saved = [0, 0], fields = {}) => ({
+    ...{ kind: "line", merged: 1, module: "", label, lines, at_peak, saved },
+    ...{ recomputed: [0, 0], nodes: [1, 1], time_ns: [5, 5], ...fields },
+  });
+  const rows = [
+    line("same", [1, 1], [8, 8]),
+    line("little", [2, 2], [8, 7], [8, 7]),
+    line("saved", [3, 4], [8, 8], [90, 10]),
+    line("less", [4, 5], [50, 10], [50, 10]),
+    line("more", [5, 6], [10, 70], [10, 70]),
+    line("only after", [0, 7], [0, 1], [0, 1]),
+    line("only before", [6, 0], [3, 0], [3, 0]),
+    { ...line("parts", [8, 9], [20, 0], [20, 0]), module: "h.*" },
+    { ...line("parts", [8, 9], [20, 0], [20, 0]), module: "ln" },
+    { ...line("each block", [9, 9], [99, 0], [99, 0]), merged: 0 },
+  ];
+  const found = linesThatDiffer(rows);
+  assert.deepEqual(
+    found.map(({ label }) => label),
+    ["only before", "only after", "more", "less", "parts", "little", "saved"],
+  );
+  const [parts] = found.filter(({ label }) => label === "parts");
+  assert.deepEqual(
+    [parts.held, parts.time_ns],
+    [
+      [40, 0],
+      [10, 10],
+    ],
+  );
 });

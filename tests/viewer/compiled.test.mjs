@@ -119,6 +119,7 @@ const PICTURE = {
   detail: "lines",
   width: 300,
   height: 100,
+  legend: 6,
 };
 
 /** Return the drawn picture, and the items that were selected. */
@@ -134,8 +135,9 @@ async function draw() {
 
 test("marks of the picture become elements with one class for each word of their style", async () => {
   const { element, ribbons } = (await draw()).drawn;
-  const [lane, ribbon, chip, label, names] = element.children;
-  assert.equal(element.children.length, 5);
+  const [lane, name, columns] = element.children[0].children;
+  const [ribbon, chip, label] = columns.children;
+  assert.deepEqual([element.children.length, columns.children.length], [1, 3]);
   assert.equal(lane.attributes.rx, "8");
   assert.equal(ribbon.attributes.class, "agv-k-ribbon agv-k-value agv-k-after");
   assert.deepEqual(
@@ -144,34 +146,61 @@ test("marks of the picture become elements with one class for each word of their
   );
   assert.equal(chip.attributes.width, "90");
   assert.equal(label.textContent, "<b>addmm</b>");
-  assert.equal(names.children.at(-1).textContent, "Forward");
+  assert.equal(name.textContent, "Forward");
   assert.deepEqual(ribbons, [4]);
 });
 
 test("a click selects the item of a mark, and the background selects none", async () => {
   const { drawn, selected } = await draw();
-  drawn.element.listeners.click({ target: drawn.element.children[2] });
-  drawn.element.listeners.click({ target: drawn.element.children[0] });
+  const [lane, , columns] = drawn.element.children[0].children;
+  drawn.element.listeners.click({ target: columns.children[1] });
+  drawn.element.listeners.click({ target: lane });
   assert.deepEqual(selected, [4, -1]);
 });
 
 test("all marks of an item are highlighted, and only those", async () => {
   const { element, mark } = (await draw()).drawn;
   const lit = () =>
-    element.children.filter((child) => child.classList.contains("agv-on"))
-      .length;
+    element.children[0].children[2].children.filter((child) =>
+      child.classList.contains("agv-on"),
+    ).length;
   mark([4]);
   assert.deepEqual([lit(), element.classList.contains("agv-some")], [3, true]);
   mark([]);
   assert.deepEqual([lit(), element.classList.contains("agv-some")], [0, false]);
 });
 
-test("names of lanes stay in sight", async () => {
-  const { element, pin } = (await draw()).drawn;
-  pin(120);
-  const names = element.children.at(-1);
-  assert.equal(names.attributes.transform, "translate(120 0)");
-  assert.ok(names.classList.contains("agv-pinned"));
+test("columns that do not fit are below the others, with the names of the lanes", async () => {
+  const chip = (x, item) => ({
+    ...SCENE.compiled_marks[3],
+    ...{ x, width: 80, item },
+  });
+  const [lane, name] = SCENE.compiled_marks;
+  const marks = [lane, name, chip(100, 1), chip(200, 2), chip(300, 3)];
+  const picture = { ...PICTURE, width: 390 };
+  const { drawPicture, partsOf } =
+    await import("../../assets/viewer/views/compiled/region_as_svg.js");
+  assert.deepEqual(partsOf(marks, 390, 400), [[90, 390]]);
+  assert.deepEqual(partsOf(marks, 390, 200), [
+    [90, 290],
+    [290, 390],
+  ]);
+  assert.deepEqual(partsOf(marks, 390, 10).length, 3);
+  const scene = { ...SCENE, compiled_marks: marks };
+  const drawn = drawPicture(scene, { ...picture, legend: 5 }, () => {}, 240);
+  const parts = drawn.element.children.map(({ children }) => children);
+  assert.deepEqual(
+    parts.map(([own, names, columns]) => [
+      own.attributes.width,
+      names.textContent,
+      columns.children.map((each) => each.dataset.item),
+    ]),
+    [
+      ["290", "Forward", ["1", "2"]],
+      ["190", "Forward", ["3"]],
+    ],
+  );
+  assert.ok(Number(drawn.element.attributes.width) <= 240);
 });
 
 test("computed values are listed before inputs, and equal ones once", async () => {

@@ -97,7 +97,7 @@ test("a line has all its ops, also those without a node, with its nodes", () => 
     { filename: "gpt.py", lineno: 36 },
   ];
   const time = (origin, phase, ns, step = 0) => ({
-    ...{ call: origin, origin, phase, ns, step, count: 1 },
+    ...{ call: origin, origin, module: "", phase, ns, step, count: 1 },
   });
   const scene = {
     nodes: [{ ...NODE, ...frames[1], module: "mlp", runs_ns: [], index: 0 }],
@@ -126,6 +126,7 @@ test("a line has all its ops, also those without a node, with its nodes", () => 
 
 test("a module has all its ops in one row, with its phases as parts", () => {
   const time = (module, phase, ns, step = 0) => ({
+    origin: -1,
     module,
     phase,
     ns,
@@ -136,7 +137,8 @@ test("a module has all its ops in one row, with its phases as parts", () => {
     nodes: [{ ...NODE, module: "h.0", runs_ns: [], index: 3 }],
     spans: [],
     summary: { idle_ns: [] },
-    module_times: [
+    call_frames: [],
+    call_times: [
       time("h.0", "recompute", 30),
       time("h.0", "forward", 40),
       time("h.0", "backward", 50),

@@ -3,7 +3,12 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { timeBound } from "../../assets/viewer/scene/graph_colorings.js";
-import { callCosts } from "../../assets/viewer/scene/source_line_costs.js";
+import { profileRange } from "../../assets/viewer/scene/range_profile.js";
+import {
+  callCosts,
+  ownParts,
+  timeOf as sourceTimeOf,
+} from "../../assets/viewer/scene/source_line_costs.js";
 import { isHeldAt, peakIn } from "../../assets/viewer/scene/storage_holds.js";
 import { stepAt } from "../../assets/viewer/scene/step_of_time_or_node.js";
 import { figuresOf } from "../../assets/viewer/scene/figures_of_step.js";
@@ -69,27 +74,48 @@ test("two steps are compared by module and line; numbered modules are merged", (
       { kind: "forward", depth: 0, start_ns: 11, end_ns: 15 },
       { kind: "forward", depth: 0, start_ns: 15, end_ns: 20 },
     ],
-    call_times: [],
-    module_times: [
-      { module: "net.h.0", phase: "forward", step: 0, ns: 2 },
-      { module: "net.h.0", phase: "backward", step: 0, ns: 3 },
-      { module: "net.h.0", phase: "forward", step: 1, ns: 6 },
-      { module: "net.h.1", phase: "backward", step: 1, ns: 5 },
-      { module: "", phase: "forward", step: 1, ns: 1 },
-      { module: "net.h.1", phase: "optimizer", step: 1, ns: 9 },
+    call_frames: [
+      { filename: "net.py", lineno: 7, parent: -1 },
+      { filename: "train.py", lineno: 3, parent: -1 },
+    ],
+    call_times: [
+      { origin: 0, module: "net.h.0", phase: "forward", step: 0, ns: 2 },
+      { origin: 0, module: "net.h.0", phase: "backward", step: 0, ns: 3 },
+      { origin: 0, module: "net.h.0", phase: "forward", step: 1, ns: 6 },
+      { origin: 0, module: "net.h.1", phase: "backward", step: 1, ns: 5 },
+      { origin: -1, module: "", phase: "forward", step: 1, ns: 1 },
+      { origin: 1, module: "", phase: "optimizer", step: 1, ns: 9 },
     ],
   };
   const source = new Map([["net.py", new Map([[7, "  y = f(x)"]])]]);
-  const [total, ...rows] = compareSteps({ scene, source }, 0, 1);
+  const index = { scene, source, end: 20 };
+  const [total, ...rows] = compareSteps(index, 0, 1);
   assert.deepEqual(total.nodes, [1, 2]);
   assert.deepEqual(total.saved, [8, 16]);
   assert.deepEqual(total.at_peak, [8, 16]);
-  assert.deepEqual(total.time_ns, [5, 12]);
+  assert.deepEqual(total.time_ns, [5, 21]);
   const timeOf = (kind, label) =>
     rows.find((row) => row.merged && row.kind === kind && row.label === label)
       .time_ns;
   assert.deepEqual(timeOf("module", "h.*"), [5, 11]); // with ops that have no node
-  assert.deepEqual(timeOf("line", "y = f(x)"), [5, 10]);
+  // A line has the same time in the source view, in the profile and here.
+  const names = { "net.py:7": "y = f(x)" };
+  for (const step of [0, 1]) {
+    const costs = callCosts(scene, step);
+    const profile = profileRange(index, [0, 20], "line", step);
+    const labels = profile.map(({ label }) => label);
+    assert.deepEqual(
+      labels,
+      [["net.py:7"], ["net.py:7", "train.py:3", "no line"]][step],
+    );
+    for (const { label, filename, lineno, time } of profile) {
+      const part = ownParts(scene, costs).find(
+        (each) => each.filename === filename && each.lineno === lineno,
+      );
+      assert.equal(timeOf("line", names[label] ?? label)[step], time);
+      assert.equal(sourceTimeOf(part.cost), time);
+    }
+  }
   const phases = rows.filter(({ kind }) => kind === "phase");
   assert.deepEqual(
     phases.map(({ label, time_ns, steps }) => [label, time_ns, steps]),
@@ -102,6 +128,8 @@ test("two steps are compared by module and line; numbered modules are merged", (
       ["module", "net", [1, 2], 1],
       ["module", "h.*", [1, 2], 2],
       ["line", "y = f(x)", [1, 2], 3],
+      ["line", "no line", [0, 0], 1],
+      ["line", "train.py:3", [0, 0], 1],
     ],
   );
   const added = rows.find(
@@ -116,7 +144,6 @@ test("a storage that both steps save counts in both", () => {
     steps: STEPS,
     nodes: [],
     spans: [],
-    module_times: [],
     call_frames: [],
     call_times: [],
     counted_storages: [shared, storage(2, [1, 15])],
@@ -130,7 +157,7 @@ test("a storage that both steps save counts in both", () => {
 
 test("times of one step are never a difference", () => {
   const rows = (count) => [
-    { kind: "total", time_ns: [900, 900] },
+    { kind: "total", time_ns: [900, 900], steps: [count, count] },
     { kind: "phase", steps: [count, count] },
   ];
   assert.equal(timeBound(rows(1))([100, 900]), false);

@@ -1,6 +1,7 @@
 // @ts-check
 /** Colorings of the graph: the fill of nodes and groups by module, bytes, time, gradient or change. */
 
+import { rowWith } from "../payload/lazy_rows.js";
 import { nodesWithin } from "./scene_index.js";
 import {
   blockPrefix,
@@ -77,10 +78,10 @@ export function makeColoring(sceneIndex, colorBy) {
 /** Self times that differ by less than this factor may vary between runs. */
 const TIME_FACTOR = 1.5;
 
-/** So may those that differ by less than this share of the time of a whole recording. */
+/** So may those that differ by less than this share of the time of a step. */
 const TIME_SHARE = 0.02;
 
-/** Recorded steps from which on the percentage of a time says something. */
+/** Steps that count from which on the percentage of a time says something. */
 const MANY_STEPS = 3;
 
 /** @param {import("../types.js").SceneComparisonRow[]} rows of a comparison */
@@ -88,6 +89,25 @@ export const isMeasured = (rows) => {
   const phases = [...rows].filter(({ kind }) => kind === "phase");
   return phases.length > 0 && phases.every(({ steps }) => Math.min(...steps) >= MANY_STEPS);
 };
+
+/**
+ * Return rows of two recordings with means per step: times of the steps whose times count, and
+ * nodes and bytes of all steps.
+ *
+ * @param {Iterable<import("../types.js").SceneComparisonRow>} rows
+ * @returns {import("../types.js").SceneComparisonRow[]}
+ */
+export function meansPerStep(rows) {
+  return [...rows].map((row) => {
+    const { steps, left_out, nodes, saved, recomputed, time_ns } = row;
+    const mean = (/** @type {number[]} */ sums) =>
+      sums.map((sum, side) => sum / (steps[side] + left_out[side]));
+    return rowWith(row, {
+      ...{ nodes: mean(nodes), saved: mean(saved), recomputed: mean(recomputed) },
+      time_ns: time_ns.map((ns, side) => ns / steps[side]),
+    });
+  });
+}
 
 /**
  * @param {import("../types.js").SceneComparisonRow[]} phases
@@ -134,7 +154,8 @@ const CHANGES = [
  * @returns {Coloring | null} null without another recording
  */
 function changeColoring(sceneIndex) {
-  const { nodes, summary, comparison_rows: rows } = sceneIndex.scene;
+  const { nodes, summary, comparison_rows } = sceneIndex.scene;
+  const rows = meansPerStep(comparison_rows);
   if (!rows.length) return null;
   const side = summary.is_before ? 0 : 1;
   /** @type {Map<string, number>} */

@@ -102,6 +102,12 @@ export const betweenOps = ({ total, ops, recomputed, compiled }) =>
   ops === null ? 0 : Math.max(0, total - ops - recomputed - compiled);
 
 /**
+ * @param {{phases: PhaseTime[]}} times
+ * @returns {number} nanoseconds in which torch.compile compiled
+ */
+export const compiledIn = ({ phases }) => phases.reduce((sum, { compiled }) => sum + compiled, 0);
+
+/**
  * @param {number} ns
  * @param {number} whole
  * @returns {string} "12 %", "<1 %"
@@ -120,16 +126,19 @@ export function shareText(ns, whole) {
  * @param {string} [more] of it
  * @returns {string}
  */
-export function timeSentence({ active, phases }, lead = "", more = "") {
+export function timeSentence(times, lead = "", more = "") {
+  const { active, phases } = times;
   const share = (/** @type {number} */ ns) => shareText(ns, active);
-  const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
   /** @type {[name: string, ns: number, again: number][]} */
   const parts = phases.map(({ name, total, compiled, recomputed }) => [
     name,
     total - compiled,
     recomputed,
   ]);
-  const others = [...parts, /** @type {typeof parts[number]} */ (["compiling", compiling, 0])]
+  const others = [
+    ...parts,
+    /** @type {typeof parts[number]} */ (["compiling", compiledIn(times), 0]),
+  ]
     .filter(([name, ns]) => ns > 0 && name !== "outside")
     .sort((a, b) => b[1] - a[1]);
   if (!others.length) return `Nothing of a forward or backward ran in ${formatDuration(active)}.`;

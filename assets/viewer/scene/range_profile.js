@@ -105,12 +105,12 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
     /** @type {string} */ name,
   ) => ({ node: name, module: node.module || "no module", line: "no line" })[grouping];
   const byCalls = grouping !== "node" && step !== undefined;
-  for (const row of byCalls ? (grouping === "line" ? scene.call_times : scene.module_times) : []) {
+  for (const row of byCalls ? scene.call_times : []) {
     if (Number(step) >= 0 && row.step !== step) continue;
     const phase = /** @type {Phase} */ (row.phase);
-    const source = "module" in row ? { module: row.module } : scene.call_frames[row.origin];
-    const none = `no ${grouping}`;
-    add(rowOf(none, phase, source), phase, row.ns, row.count);
+    const { filename, lineno } = scene.call_frames[row.origin] ?? {};
+    const source = { module: row.module, filename, lineno };
+    add(rowOf(`no ${grouping}`, phase, source), phase, row.ns, row.count);
   }
   for (const node of scene.nodes) {
     if (byCalls) {

@@ -372,7 +372,8 @@ class GradientTable:
                     and not leaf.requires_grad
                     and leaf.is_cpu
                     and readable(leaf)
-                    and not leaf.reshape(-1)[:_FIRST].any()  # else it is not read as a whole
+                    # A view of its first entries: else it is not read as a whole.
+                    and not leaf[(slice(1),) * (leaf.ndim - 2) + (slice(_FIRST),) * 2].any()
                 ):
                     self._read_parameter(tensor_id, frozen=True)
 

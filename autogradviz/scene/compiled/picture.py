@@ -181,6 +181,7 @@ class _Picture:
             self._draw_rows(place, place.backward, bottom + 4)
         if peak:
             self._draw_curve(places, peak, end + CURVE + 18)
+        legend = len(self._tables.marks)
         height = self._draw_legend(below, width)
         self._tables.pictures.append(
             SceneCompiledPicture(
@@ -189,6 +190,7 @@ class _Picture:
                 detail=self._detail,
                 width=width,
                 height=height,
+                legend=legend,
                 hooks=any(r.before != r.nbytes for place in places for r in place.ribbons),
                 initial=initial,
             )

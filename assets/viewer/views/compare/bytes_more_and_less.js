@@ -3,6 +3,7 @@
 
 import { h } from "../../dom.js";
 import { formatBytes, nameRange } from "../../scene/format_numbers_and_names.js";
+import { rowWith } from "../../payload/lazy_rows.js";
 import { table } from "../panels_and_tables.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -12,6 +13,13 @@ import { table } from "../panels_and_tables.js";
  * @param {number[]} b
  */
 export const addPair = (a, b) => a.map((value, side) => value + b[side]);
+
+/**
+ * @param {Row[]} rows
+ * @returns {boolean} whether their numbers are means of several steps
+ */
+export const hasSeveralSteps = (rows) =>
+  rows.some(({ steps, left_out }) => left_out.some(Boolean) || Math.max(0, ...steps) > 1);
 
 /**
  * Return a function for the bytes of a row in both: those held at the peak, or, where only their
@@ -87,8 +95,8 @@ export function modulesThatDiffer(rows) {
     .reduce((sum, { pair }) => addPair(sum, pair), [0, 0]);
   if (whole) {
     const rest = whole.map((value, side) => value - parts[side]);
-    found.unshift({ row: { ...total, depth: 0 }, name: "all", pair: whole });
-    found.push({ row: { ...total, depth: 1 }, name: "outside of modules", pair: rest });
+    found.unshift({ row: rowWith(total, { depth: 0 }), name: "all", pair: whole });
+    found.push({ row: rowWith(total, { depth: 1 }), name: "outside of modules", pair: rest });
   }
   const differing = found.filter(({ pair: [a, b] }) => a !== b);
   const most = Math.max(1, ...differing.map(({ pair: [a, b] }) => Math.abs(b - a)));

@@ -2,7 +2,8 @@
 /** Two recordings: totals, a table of modules and lines, findings and other differences. */
 
 import { choice, h } from "../../dom.js";
-import { formatCount } from "../../scene/format_numbers_and_names.js";
+import { meansPerStep } from "../../scene/graph_colorings.js";
+import { formatCount, unbroken } from "../../scene/format_numbers_and_names.js";
 import { panel } from "../panels_and_tables.js";
 import { makeFolds, sideOf } from "./folds_side_by_side.js";
 import { sentencesOfRuns } from "./sentences_on_difference.js";
@@ -17,7 +18,8 @@ import { STATUS, rowsPanel, phasesOf, totals } from "./totals_and_rows_tables.js
  * @returns {HTMLElement}
  */
 export function makeComparison(store, palette) {
-  const { summary, comparison_rows: rows } = store.scene;
+  const { summary, comparison_rows } = store.scene;
+  const rows = meansPerStep(comparison_rows);
   const titles = [summary.compared_with, summary.title];
   const named = titles[0] === titles[1] ? ["before", "after"] : titles;
   const [before, after] = summary.is_before && named === titles ? titles.reverse() : named;
@@ -34,9 +36,7 @@ export function makeComparison(store, palette) {
     folds.show(summary.is_before ? [own, second] : [second, own]);
   });
   const total = rows.find((row) => row.kind === "total");
-  const warm = rows.some(({ left_out }) => left_out?.some(Boolean))
-    ? "without a warm-up step 0"
-    : "";
+  const warm = rows[0].left_out.some(Boolean) ? "without the cold first step" : "";
   const show = (/** @type {Row} */ row) => {
     const isBefore = Boolean(summary.is_before);
     const [first, second] = row.first_nodes;
@@ -57,7 +57,7 @@ export function makeComparison(store, palette) {
         choice(["before", "after"], summary.is_before ? "before" : "after", open),
       ],
       ...sentencesOfRuns(store.scene).map((text, at) =>
-        h("p", at ? "agv-difference-more" : "agv-difference", text),
+        h("p", at ? "agv-difference-more" : "agv-difference", unbroken(text)),
       ),
       h(
         "div",

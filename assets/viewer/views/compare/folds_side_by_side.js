@@ -7,14 +7,14 @@
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { chartCanvas, h, onResize } from "../../dom.js";
-import { formatBytes } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, unbroken } from "../../scene/format_numbers_and_names.js";
 import { heldPoints, paintHeld } from "./overlaid_curves_of_bytes_held.js";
 import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { paintFold } from "../saved_memory_fold/paint_fold.js";
 
 /** @typedef {import("../../types.js").Scene} Scene */
 
-/** @typedef {{title: string, scene: Scene, fold: number}} Side one execution */
+/** @typedef {{title: string, scene: Scene, fold: number, step: number}} Side one execution */
 
 /**
  * @param {string} title
@@ -25,6 +25,7 @@ import { paintFold } from "../saved_memory_fold/paint_fold.js";
 export const sideOf = (title, scene, step = -1) => ({
   title,
   scene,
+  step,
   fold: largestFold(scene, step),
 });
 
@@ -73,14 +74,15 @@ export function makeFolds(palette) {
     const [first, second] = sides.map(({ title }) => title);
     const lines = second ? ` · dashed ${first}, solid ${second}` : "";
     heldTitle.replaceChildren(h("b", "", "Held"), lines);
-    sides.forEach(({ title, scene, fold: at }, place) => {
+    sides.forEach(({ title, scene, fold: at, step }, place) => {
       const fold = scene.folds[at];
-      const own = fold?.label && ` for ${fold.label}`;
+      const { number = -1 } = (step < 0 && scene.steps[1] && scene.steps[fold?.step]) || {};
+      const own = `${fold?.label && ` for ${fold.label}`}${number < 0 ? "" : ` of step ${number}`}`;
       const shared = fold?.shared_nbytes ? `, ${formatBytes(fold.shared_nbytes)} shared` : "";
       const peak = fold
         ? `${formatBytes(fold.peak_nbytes)} at the peak${own}${shared}`
         : "no saved tensor";
-      panes[place].title.replaceChildren(h("b", "", title), ` · ${peak}`);
+      panes[place].title.replaceChildren(h("b", "", title), unbroken(` · ${peak}`));
       panes[place].canvas.setAttribute("aria-label", `${title}: ${fold?.sentence ?? peak}`);
     });
     draw();

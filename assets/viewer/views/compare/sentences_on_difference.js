@@ -1,9 +1,9 @@
 // @ts-check
 /** Sentences on what differs between two recordings, two steps, or a forward and its recomputation. */
 
-import { isBeyondSpread, isMeasured } from "../../scene/graph_colorings.js";
+import { isBeyondSpread, isMeasured, meansPerStep } from "../../scene/graph_colorings.js";
 import { formatBytes, formatDuration, plural } from "../../scene/format_numbers_and_names.js";
-import { modulesThatDiffer } from "./bytes_more_and_less.js";
+import { hasSeveralSteps, modulesThatDiffer } from "./bytes_more_and_less.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
 
 /** @typedef {import("../../types.js").Scene} Scene */
@@ -20,11 +20,12 @@ const MAX_OPS = 3;
  * @returns {string[]}
  */
 export function sentencesOfRuns({ compared_texts, comparison_rows }) {
-  const rows = [...comparison_rows];
+  const rows = meansPerStep(comparison_rows);
   const total = rows.find(({ kind }) => kind === "total");
-  const first = [...compared_texts].find(
-    ({ aspect, what }) => aspect === "ops" && what === "first difference",
-  );
+  const texts = [...compared_texts];
+  const first = texts.find(({ aspect, what }) => aspect === "ops" && what === "first difference");
+  // Ops of compiled regions have other names than those of eager code: they are not compared.
+  const regions = texts.find(({ aspect, what }) => aspect === "compiled" && /^regions/.test(what));
   const [place] = [first?.after, first?.before].flatMap(
     (text) => / at (\S+)$/.exec(text ?? "")?.[1] ?? [],
   );
@@ -32,13 +33,15 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
     ? `Both ran the same ops until ${place}.`
     : first
       ? "The ops differ."
-      : "The same ops in both.";
+      : regions
+        ? `Compiled ${regions.what}: ${regions.before} → ${regions.after}.`
+        : "The same ops in both.";
   const [again, later] = total?.recomputed ?? [0, 0];
   const checkpoints =
     !again && later
-      ? `backward recomputes ${perStep(later, rows, 1)}`
+      ? `backward recomputes ${perStep(later, rows)}`
       : again && !later
-        ? `backward recomputes nothing instead of ${perStep(again, rows, 0)}`
+        ? `backward recomputes nothing instead of ${perStep(again, rows)}`
         : "";
   const result = [peaks(total), checkpoints, stepTimes(rows)].filter(Boolean).join("; ");
   return [`${capital(result)}.`, [ops, largest(rows)].filter(Boolean).join(" ")];
@@ -65,15 +68,11 @@ const size = ({ pair: [before, after] }) => Math.abs(after - before);
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /**
- * @param {number} nbytes of the recording
+ * @param {number} nbytes
  * @param {Row[]} rows
- * @param {number} side
- * @returns {string} "85 MB per step", the mean if there are several
+ * @returns {string} "85 MB per step"
  */
-function perStep(nbytes, rows, side) {
-  const count = rows.find(({ kind }) => kind === "phase")?.steps[side] ?? 1;
-  return formatBytes(nbytes / count) + (count > 1 ? " per step" : "");
-}
+const perStep = (nbytes, rows) => formatBytes(nbytes) + (hasSeveralSteps(rows) ? " per step" : "");
 
 /**
  * @param {Row[]} rows
@@ -83,9 +82,7 @@ function perStep(nbytes, rows, side) {
 function stepTimes(rows) {
   const phases = rows.filter(({ kind, label }) => kind === "phase" && label !== "recomputation");
   if (!isMeasured(phases) || !isBeyondSpread(phases)) return "";
-  const sums = [0, 1].map((side) =>
-    phases.reduce((sum, { time_ns, steps }) => sum + time_ns[side] / steps[side], 0),
-  );
+  const sums = [0, 1].map((side) => phases.reduce((sum, { time_ns }) => sum + time_ns[side], 0));
   return `${sums.map((ns) => formatDuration(ns)).join(" → ")} per step`;
 }
 

@@ -1,6 +1,7 @@
 // @ts-check
 /** Rows of a comparison of two steps: totals, modules and lines. */
 
+import { placeOf } from "../../scene/format_numbers_and_names.js";
 import { phaseTimes } from "../../scene/phase_times.js";
 import { isSavedIn, peakIn } from "../../scene/storage_holds.js";
 import { stepOfNode } from "../../scene/step_of_time_or_node.js";
@@ -16,8 +17,8 @@ const partsOf = (/** @type {string} */ path) => path.match(/[^.]+(\.\*)*/g) ?? [
 /**
  * Return the rows of a comparison of two steps; the first one is the total.
  *
- * The time of a module is that of all its ops, as in the profile of the timeline. The time of a
- * line is that of its nodes and of their ops.
+ * The time of a module and of a line is that of all its ops and nodes, as in the profile of the
+ * timeline and in the source view.
  *
  * @param {import("../../scene/scene_index.js").SceneIndex} sceneIndex
  * @param {number} before index of a step
@@ -41,7 +42,7 @@ export function compareSteps(sceneIndex, before, after) {
       const parts = partsOf(path);
       const found = modulesOf(path, merged);
       const key = `${merged} ${path} ${place.filename} ${place.lineno}`;
-      const label = text || `${place.filename}:${place.lineno}`;
+      const label = text || (place.lineno ? placeOf(place) : "no line");
       const line = rowOf(key, () => newRow("line", path, merged, parts.length + 1, label));
       line.lines = [place.lineno];
       return [...found, line];
@@ -63,17 +64,13 @@ export function compareSteps(sceneIndex, before, after) {
       if (stepOfNode(scene, node) !== step) continue;
       for (const row of [total, ...rowsOf(node.module, node)]) {
         row.nodes[side] += 1;
-        if (row.kind === "line") row.time_ns[side] += node.forward_ns + node.duration_ns;
         if (row.first_nodes[side] < 0) row.first_nodes[side] = node.index;
       }
     }
-    for (const { module, phase, step: own, ns } of scene.module_times) {
-      if (own !== step || ["optimizer", "outside"].includes(phase)) continue;
-      total.time_ns[side] += ns;
-      for (const merged of module ? [true, false] : []) {
-        const path = merged ? mergeNumbers(module) : module;
-        for (const row of modulesOf(path, merged)) row.time_ns[side] += ns;
-      }
+    for (const { origin, module, step: own, ns } of scene.call_times) {
+      if (own !== step) continue;
+      const place = scene.call_frames[origin] ?? { filename: "", lineno: 0 };
+      for (const row of [total, ...rowsOf(module, place)]) row.time_ns[side] += ns;
     }
     for (const storage of scene.counted_storages) {
       if (!isSavedIn(scene, storage, step)) continue;

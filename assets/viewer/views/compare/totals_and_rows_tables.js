@@ -14,7 +14,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panels_and_tables.js";
-import { isHeldKnown, mergedName, modulesTable } from "./bytes_more_and_less.js";
+import { hasSeveralSteps, isHeldKnown, mergedName, modulesTable } from "./bytes_more_and_less.js";
 import { sourceColumns } from "./source_lines_that_differ.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -46,6 +46,7 @@ export function rowsPanel(table, show) {
   const isSlower = timeBound(rows);
   const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
   const head = normed ? HEAD : HEAD.slice(0, -1);
+  const means = hasSeveralSteps(rows) && "per step";
   let merged = true;
   const differs = rows.some((row) => isPlace(row) && row.status !== "same");
   let changes = differs; // without differences, the durations of all lines are of interest
@@ -64,12 +65,11 @@ export function rowsPanel(table, show) {
     );
     const lines = all.filter((row) => row.kind === "line");
     const different = lines.filter((row) => row.status !== "same");
-    counted = [
+    counted = dotted([
       `${formatCount(different.length)} of ${plural(lines.length, "row")} of lines differ`,
       cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
-    ]
-      .filter(Boolean)
-      .join(" · ");
+      means,
+    ]);
     count.textContent = counted;
   };
   const choose = (/** @type {string} */ name) => {
@@ -84,10 +84,6 @@ export function rowsPanel(table, show) {
   });
   const source = sourceColumns(rows);
   const bytes = isHeldKnown(rows) ? "held at the peak" : "saved";
-  const [phase] = phasesOf(rows);
-  const counts = new Set(phase?.steps.map((count, side) => count + (phase.left_out[side] ?? 0)));
-  const whole =
-    Math.max(0, ...counts) > 1 ? `columns: sums of ${[...counts].join(" and ")} steps; ` : "";
   const filters = [
     choice(["changes", "all"], differs ? "changes" : "all", choose),
     choice(["merged", "each block"], "merged", choose),
@@ -103,7 +99,7 @@ export function rowsPanel(table, show) {
       ? counted
       : name === "bytes"
         ? "the bytes of a row are the sum of its modules"
-        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after new ones" : ""}; ${whole}on the right, bytes ${bytes}: less ← → more`;
+        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after those of one side" : ""}${means ? ` · ${means}` : ""} · on the right, bytes ${bytes}: less ← → more`;
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const first = source ? "lines" : "modules and lines";
@@ -157,12 +153,13 @@ const MEANINGS = {
  * @returns {HTMLElement}
  */
 export function totals(total, phases, titles, shared = 0, warm = "") {
+  const each = hasSeveralSteps(phases) ? " per step" : ", in all";
   /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
-    ["saved, in all", total.saved, formatBytes],
+    [`saved${each}`, total.saved, formatBytes],
     ["of it the same storages", [shared, shared], formatBytes],
-    ["recomputed, in all", total.recomputed, formatBytes],
+    [`recomputed${each}`, total.recomputed, formatBytes],
     ["nodes drawn", total.nodes, formatCount],
   ];
   const measured = isMeasured(phases);
@@ -212,7 +209,7 @@ export function totals(total, phases, titles, shared = 0, warm = "") {
       ...phases.map((phase) =>
         row(
           phase.label,
-          phase.time_ns.map((ns, at) => ns / phase.steps[at]),
+          phase.time_ns,
           formatDuration,
           measured && isBeyondSpread([phase]),
           phase.least_ns

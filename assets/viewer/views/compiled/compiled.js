@@ -1,7 +1,7 @@
 // @ts-check
 /** The strip of compiled regions, the picture of one, and a card for the selected part. */
 
-import { choice, h, listen } from "../../dom.js";
+import { choice, h, onResize } from "../../dom.js";
 import { formChoice } from "./switch_saved_values_before_after_hooks.js";
 import { icon } from "../../canvas/draw_icon.js";
 import { formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
@@ -10,6 +10,9 @@ import { storageOf } from "./describe_part.js";
 import { drawPicture } from "./region_as_svg.js";
 
 /** @typedef {import("../../types.js").SceneCompiledStep} Step */
+
+/** Of the picture in its pane. */
+const PADDING = 28;
 
 export class Compiled {
   /** @param {import("../../shared_view_state.js").Store} store */
@@ -59,13 +62,18 @@ export class Compiled {
     }
     const attrs = { tabindex: 0, role: "group", "aria-label": `Picture of ${region.name}` };
     const scroll = h("div", { class: "agv-scroll", attrs });
-    const draw = (/** @type {string} */ detail) => {
-      const picture = pictures.find((each) => each.detail === detail) ?? pictures[0];
-      this.picture = drawPicture(this.store.scene, picture, (item) => this.#select(item));
-      scroll.replaceChildren(this.picture.element);
-      this.#mark();
-    };
     const initial = pictures.find((each) => each.initial) ?? pictures[0];
+    let shown = initial;
+    const draw = () => {
+      const room = scroll.clientWidth ? scroll.clientWidth - PADDING : Infinity;
+      this.picture = drawPicture(scene, shown, (item) => this.#select(item), room);
+      scroll.replaceChildren(this.picture.element);
+      this.picture.mark(this.items);
+    };
+    const choose = (/** @type {string} */ detail) => {
+      shown = pictures.find((each) => each.detail === detail) ?? shown;
+      draw();
+    };
     this.#showForm();
     this.main.replaceChildren(
       h(
@@ -74,13 +82,14 @@ export class Compiled {
         h("h3", "", region.name),
         h("span", "agv-muted", region.subtitle),
         region.planned !== "" && h("span", "agv-pill", region.planned),
-        pictures.length > 1 && choice(["blocks", "lines"], initial.detail, draw),
+        pictures.length > 1 && choice(["blocks", "lines"], initial.detail, choose),
         initial.hooks && this.form,
       ),
       scroll,
     );
-    listen(scroll, "scroll", () => this.picture?.pin(scroll.scrollLeft));
-    draw(initial.detail);
+    onResize(scroll, draw);
+    draw();
+    this.#mark();
   }
 
   /** Draw the saved values before or after the hooks that the compiler has inlined. */

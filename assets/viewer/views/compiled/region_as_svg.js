@@ -6,12 +6,19 @@ import { h, listen } from "../../dom.js";
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const FRAMES = ["lane", "block", "checkpoint"];
 
+/** @param {{style: string}} mark */
+const isAround = ({ style }) => FRAMES.includes(style.split(" ")[0]);
+
+/** Width of the names of the lanes. */
+const NAMES = 90;
+
+const LEAST_SCALE = 0.8;
+
 /**
  * @typedef {object} Drawn
  * @property {SVGElement} element
  * @property {number[]} ribbons items of saved values
  * @property {(items: number[]) => void} mark highlights items
- * @property {(left: number) => void} pin keeps the names of the lanes in sight
  */
 
 /**
@@ -26,48 +33,118 @@ function shape(tag, attributes) {
 }
 
 /**
+ * Return the parts of a picture whose columns fit a width, as lines of a text do.
+ *
+ * @param {import("../../types.js").SceneCompiledMark[]} marks
+ * @param {number} right where the last column ends
+ * @param {number} room
+ * @returns {[from: number, to: number][]}
+ */
+export function partsOf(marks, right, room) {
+  const boxes = marks.filter((mark) => mark.shape === "rect" && !isAround(mark));
+  /** @type {number[]} */
+  const ends = [];
+  let end = NAMES;
+  for (const { x, width } of boxes.sort((a, b) => a.x - b.x)) {
+    if (x > end && end > NAMES) ends.push((x + end) / 2);
+    end = Math.max(end, x + width);
+  }
+  const starts = [NAMES];
+  [...ends, right].forEach((end, at) => {
+    const start = starts[starts.length - 1];
+    if (end - start > room && ends[at - 1] > start) starts.push(ends[at - 1]);
+  });
+  return starts.map((from, at) => [from, starts[at + 1] ?? right]);
+}
+
+/**
  * @param {import("../../types.js").Scene} scene
  * @param {import("../../types.js").SceneCompiledPicture} picture
  * @param {(item: number) => void} select called with -1 for the background
+ * @param {number} [room] width; columns that do not fit are drawn below the others
  * @returns {Drawn}
  */
-export function drawPicture(scene, picture, select) {
-  const { width, height } = picture;
-  const label = `${scene.compiled_regions[picture.region].name}, by ${picture.detail}`;
-  const viewBox = `0 0 ${width} ${height}`;
-  const element = shape("svg", { width, height, viewBox, role: "img", "aria-label": label });
-  element.setAttribute("class", "agv-compiled-picture");
-  element.style.setProperty("--width", `${width}px`);
-  const names = shape("g", {});
-  names.append(shape("rect", { x: -16, y: 0, width: 106, height, class: "agv-k-names" }));
+export function drawPicture(scene, picture, select, room = Infinity) {
+  const [own, legend] = [0, 1].map((isLegend) =>
+    scene.compiled_marks.filter(
+      (mark, at) => mark.picture === picture.index && Number(at >= picture.legend) === isLegend,
+    ),
+  );
   /** @type {Map<number, SVGElement[]>} */
   const marks = new Map();
   const ribbons = new Set();
-  for (const mark of scene.compiled_marks) {
-    if (mark.picture !== picture.index) continue;
-    const { x, y, text, item } = mark;
+  const made = (/** @type {import("../../types.js").SceneCompiledMark} */ mark, right = 0) => {
+    const { x, y, text, item, height } = mark;
     const styles = mark.style.split(" ");
     const className = styles.map((style) => `agv-k-${style}`).join(" ");
-    const made =
+    const width = right ? right - x : mark.width;
+    const result =
       mark.shape === "text"
         ? shape("text", { x, y, class: className })
         : mark.shape === "path"
-          ? shape("path", { d: text, "stroke-width": mark.width || 1.2, class: className })
+          ? shape("path", { d: text, "stroke-width": width || 1.2, class: className })
           : shape("rect", {
-              ...{ x, y, width: mark.width, height: mark.height, class: className },
+              ...{ x, y, width, height, class: className },
               rx: FRAMES.includes(styles[0]) ? 8 : styles[0] === "bar" ? 1 : 4,
             });
-    if (mark.shape === "text") made.textContent = text;
+    if (mark.shape === "text") result.textContent = text;
     if (item >= 0) {
-      made.dataset.item = String(item);
+      result.dataset.item = String(item);
       const list = marks.get(item) ?? [];
       marks.set(item, list);
-      list.push(made);
+      list.push(result);
       if (styles[0] === "chip") ribbons.add(item);
     }
-    (x === 10 && mark.shape === "text" ? names : element).append(made);
+    return result;
+  };
+  const [first] = legend.filter((mark) => mark.shape === "text");
+  const height = first ? first.y - 16 : picture.height;
+  // A picture that is a little wider than the view is drawn smaller.
+  const parts = partsOf(own, picture.width, room / LEAST_SCALE - NAMES);
+  const whole = NAMES + Math.max(...parts.map(([from, to]) => to - from));
+  /** @type {SVGElement[]} */
+  const children = [];
+  let [x, y] = [0, 0];
+  for (const [from, to] of parts) {
+    const part = shape("g", { transform: `translate(0 ${y})` });
+    const width = to - from;
+    const viewBox = `${from} 0 ${width} ${height}`;
+    const columns = shape("svg", { x: NAMES, width, height, viewBox });
+    for (const mark of own) {
+      const isLane = mark.style === "lane";
+      const isName = mark.x === 10 && mark.shape === "text";
+      if (isLane || isName) part.append(made(mark, isLane ? NAMES + width : 0));
+      else if (
+        mark.shape === "path" ||
+        (mark.x < to && mark.x + (isAround(mark) ? mark.width : 0) >= from)
+      )
+        columns.append(made(mark));
+    }
+    part.append(columns);
+    children.push(part);
+    y += height + 12;
   }
-  element.append(names);
+  /** @type {SVGElement[]} */
+  let entry = [];
+  for (const mark of legend) {
+    entry.push(made(mark));
+    if (mark.shape !== "text") continue;
+    const width = mark.width + 43;
+    if (x && x + width > whole) [x, y] = [0, y + 20];
+    const viewBox = `${mark.x - 37} ${mark.y - 12} ${width} 16`;
+    const svg = shape("svg", { x, y, width, height: 16, viewBox });
+    svg.append(...entry);
+    children.push(svg);
+    x += width;
+    entry = [];
+  }
+  const scale = Math.min(1, room / whole);
+  const end = y + 20;
+  const size = { width: whole * scale, height: end * scale, viewBox: `0 0 ${whole} ${end}` };
+  const label = `${scene.compiled_regions[picture.region].name}, by ${picture.detail}`;
+  const attributes = { ...size, role: "img", "aria-label": label };
+  const element = shape("svg", { ...attributes, class: "agv-compiled-picture" });
+  element.append(...children);
   listen(element, "click", ({ target }) => {
     select(Number(/** @type {SVGElement} */ (target).dataset.item ?? -1));
   });
@@ -79,12 +156,7 @@ export function drawPicture(scene, picture, select) {
     for (const each of lit) each.classList.add("agv-on");
     element.classList.toggle("agv-some", lit.length > 0);
   };
-  const pin = (/** @type {number} */ left) => {
-    const scale = width / (element.getBoundingClientRect().width || width);
-    names.setAttribute("transform", `translate(${left * scale} 0)`);
-    names.classList.toggle("agv-pinned", left > 8);
-  };
-  return { element, ribbons: [...ribbons], mark, pin };
+  return { element, ribbons: [...ribbons], mark };
 }
 
 /**

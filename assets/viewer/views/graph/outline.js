@@ -1,7 +1,7 @@
 // @ts-check
 /** The outline: the visible part of the graph as a tree, also for screen readers. */
 
-import { button, claim, h, listen, listHead, onResize } from "../../dom.js";
+import { button, h, listen, listHead, onResize, pressInTree } from "../../dom.js";
 import { formatCount } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/draw_icon.js";
 import { sameItem } from "../../shared_view_state.js";
@@ -222,25 +222,14 @@ export class Outline {
   /** @param {KeyboardEvent} event */
   #press(event) {
     const at = Math.max(0, this.#selectedRow());
-    const { item, level } = this.rows[at];
-    const open = item.kind === "group" && this.store.open.has(item.index);
-    const parent = this.rows.findLastIndex((row, i) => i < at && row.level === level - 1);
-    const moves = /** @type {Record<string, () => number | void>} */ ({
-      ArrowDown: () => at + 1,
-      ArrowUp: () => at - 1,
-      Home: () => 0,
-      End: () => this.rows.length - 1,
-      ArrowRight: () =>
-        open || item.kind === "node" ? at + 1 : this.store.toggle(item.index, true),
-      ArrowLeft: () =>
-        open && item.index > 0 ? this.store.toggle(item.index, false) : Math.max(0, parent),
-      Enter: () => (item.kind === "group" ? this.store.toggle(item.index) : undefined),
+    const { item } = this.rows[at];
+    const { store } = this;
+    const isOpen = item.kind === "group" ? store.open.has(item.index) : null;
+    pressInTree(event, this.rows, at, isOpen, {
+      go: (to) => store.reveal(this.rows[to].item),
+      toggle: (opens) => (opens || item.index) && store.toggle(item.index, opens),
+      enter: () => item.kind === "group" && store.toggle(item.index),
     });
-    const move = moves[event.key];
-    if (!move) return;
-    claim(event);
-    const to = move();
-    if (typeof to === "number" && this.rows[to]) this.store.reveal(this.rows[to].item);
   }
 
   #scrollToSelected() {

@@ -12,6 +12,8 @@ import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.j
 import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
 import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
 import { predictMemory } from "../../scene/predict_memory.js";
+import { stepAt } from "../../scene/step_of_time_or_node.js";
+import { peakIn } from "../../scene/storage_holds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { panel, table } from "../panels_and_tables.js";
 import { heldRows } from "./rows_held_at_peak.js";
@@ -371,12 +373,14 @@ export class Memory {
       if (freed && (best?.freed ?? 0) - freed < ALIKE * peak) best = { freed, name, prediction };
     }
     if (!this.before.curve.length) return "a prediction needs record(model) with its ops";
-    const { recomputed_nbytes: again } = summary;
+    // The peak is that of one step: so are the bytes that checkpoints recompute.
+    const top = peakIn(scene, { start_ns: 0, end_ns: scene.summary.end_ns });
+    const at = step < 0 && scene.steps[1] ? stepAt(scene, top.time) : step;
+    const { recomputed_nbytes: again } = summaryOf(scene, at);
     if (again) {
       const rest = best && best.freed > MUCH * peak ? `; ${best.name} could free more` : "";
-      const { length } = this.store.scene.steps;
-      const steps = length > 1 && this.store.step < 0 ? ` in all in ${plural(length, "step")}` : "";
-      return `checkpoints recompute ${formatBytes(again)}${steps}${rest}`;
+      const of = at === step ? "" : ` of step ${scene.steps[at].number}`;
+      return `checkpoints${of} recompute ${formatBytes(again)}${rest}`;
     }
     if (this.store.scene.compiled_regions.length && !best) return "the compiler chose what is kept";
     if (!best) return "checkpointing a module would free nothing";

@@ -1,7 +1,7 @@
 // @ts-check
 /** The profile of a time range as a table and as totals. */
 
-import { choice, claim, h, listen, propertyList, section } from "../../dom.js";
+import { choice, h, listen, pressInTree, propertyList, section } from "../../dom.js";
 import { icon } from "../../canvas/draw_icon.js";
 import {
   cutText,
@@ -20,6 +20,7 @@ import { heldBytesAt, isStopped, releasedIn } from "../../scene/sum_and_describe
 import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
+  compiledIn,
   mostlyInStep,
   PHASE_MEANINGS,
   phaseTimes,
@@ -209,7 +210,6 @@ export class RangeProfilePanel {
       );
     const go = (/** @type {number} */ at) => {
       const to = rows[at];
-      if (!to) return;
       rows[place()].element.tabIndex = -1;
       this.focused = to.path;
       to.element.tabIndex = 0;
@@ -219,19 +219,12 @@ export class RangeProfilePanel {
     if (focus) go(place());
     listen(table, "keydown", (event) => {
       const at = place();
-      const { path, level, isFolder, element } = rows[at];
-      const isOpen = this.open.has(path);
-      const around = rows.findLastIndex((row, i) => i < at && row.level === level - 1);
-      const act = /** @type {Record<string, () => unknown>} */ ({
-        ArrowDown: () => go(at + 1),
-        ArrowUp: () => go(at - 1),
-        ArrowRight: () => isFolder && (isOpen ? go(at + 1) : toggle(path, true)),
-        ArrowLeft: () => (isFolder && isOpen ? toggle(path, false) : go(around)),
-        Enter: () => element.click(),
-      })[event.key];
-      if (!act) return;
-      claim(event);
-      act();
+      const { path, isFolder, element } = rows[at];
+      pressInTree(event, rows, at, isFolder ? this.open.has(path) : null, {
+        go,
+        toggle: (opens) => toggle(path, opens),
+        enter: () => element.click(),
+      });
     });
   }
 
@@ -247,10 +240,10 @@ export class RangeProfilePanel {
    * @param {ProfileRow[]} lines
    * @returns {[text: string, line?: ProfileRow]}
    */
-  #lead({ active, phases }, lines) {
+  #lead(times, lines) {
+    const { active } = times;
     const [line] = lines.filter(({ filename }) => filename);
-    const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
-    if (!line || 20 * line.time < active || line.time < compiling) return [""];
+    if (!line || 20 * line.time < active || line.time < compiledIn(times)) return [""];
     return [`${placeOf(line)} takes ${shareText(line.time, active)}`, line];
   }
 
@@ -321,7 +314,6 @@ export class RangeProfilePanel {
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
     const released = releasedIn(scene, [start, end]).reduce((sum, { nbytes }) => sum + nbytes, 0);
     const most = Math.max(1, ...times.phases.map(({ total }) => total));
-    const compiling = times.phases.reduce((sum, { compiled }) => sum + compiled, 0);
     // The sentence and the comparison, too, have compilations apart from phases.
     const line = (
       /** @type {string} */ name,
@@ -350,7 +342,7 @@ export class RangeProfilePanel {
         line("between ops", betweenOps(phase), "between", PART),
       ];
     });
-    lines.unshift(line("compiling", compiling, "compile"));
+    lines.unshift(line("compiling", compiledIn(times), "compile"));
     const all = h(
       "tr",
       "agv-phase-total",
