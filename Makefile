@@ -205,8 +205,10 @@ calibrate: $(VENV)/.developing ## measure how often each confidence level is rig
 compiled-programs: native $(VENV)/.developing ## compare all compiled programs on all backends, into assets/
 	$(BIN)/python tests/integration/compare_compiled_programs.py
 
-bundle: viewer-tools ## build the viewer into the two files that users get
+bundle: viewer-tools $(VENV)/.developing ## build the viewer into the files that users get
 	$(NPM) run build
+	$(PIP) "zopfli>=0.2.3"
+	$(BIN)/python assets/compress_viewer.py
 
 # PYTHONS="python3.10 python3.12" names the interpreters whose headers are used.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14

@@ -255,11 +255,10 @@ _LETTERS: Final = (
 """Of base 85, which takes 6 % less than base 64."""
 
 _INFLATE: Final = """
-const inflate = (code) => {
+const inflatePart = (text) => {
   const letters = "LETTERS";
   const values = new Uint8Array(128);
   for (let at = 0; at < 85; at++) values[letters.charCodeAt(at)] = at;
-  const text = code.trim();
   const end = text.length - 1; // the last letter is the number of zeros that fill the last group
   const view = new DataView(new ArrayBuffer((end / 5) * 4));
   for (let at = 0; at < end; at += 5) {
@@ -271,6 +270,8 @@ const inflate = (code) => {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
 };
+const inflate = async (code) =>
+  (await Promise.all(code.trim().split(" ").map(inflatePart))).join("");
 """.replace("LETTERS", _LETTERS)
 
 START: Final = f"""
@@ -300,14 +301,47 @@ URL.revokeObjectURL(url);
 
 @cache
 def compress_script(script: str) -> str:
-    """Return a script in zlib format, as base 85, without what ends or begins elements of HTML."""
+    """Return a script in zlib format, as base 85, without what ends or begins elements of HTML.
+
+    The viewer, if the script begins with it, is a part of its own, which the build compressed with
+    more effort; a space ends it.
+    """
+    viewer, code = read_global_script(), _code_of_build()
+    if not code or not script.startswith(viewer):
+        return _compress_part(script)
+    return f"{code} {_compress_part(script.removeprefix(viewer))}"
+
+
+def _compress_part(script: str) -> str:
     for level in range(9, 0, -1):
-        data = zlib.compress(script.encode(), level)
-        code = f"{base64.b85encode(data, pad=True).decode()}{-len(data) % 4}"
-        if "<!--" not in code and "<script" not in code.lower():
+        code = encode(zlib.compress(script.encode(), level))
+        if is_text_of_element(code):
             return code
     message = "every level of compression gives text that HTML reads as a comment"
     raise AssertionError(message)
+
+
+@cache
+def _code_of_build() -> str:
+    """Return the viewer as the build compressed it, "" if it compressed an older one."""
+    code = _read("viewer_compressed.txt").strip()
+    return code if decompress_script(code) == read_global_script() else ""
+
+
+def decompress_script(code: str) -> str:
+    """Return the script that a page reads from a compressed one."""
+    parts = [(base64.b85decode(part[:-1]), int(part[-1])) for part in code.split()]
+    return "".join(zlib.decompress(data[: len(data) - zeros]).decode() for data, zeros in parts)
+
+
+def encode(data: bytes) -> str:
+    """Return bytes as base 85, followed by the number of zeros that fill the last group."""
+    return f"{base64.b85encode(data, pad=True).decode()}{-len(data) % 4}"
+
+
+def is_text_of_element(code: str) -> bool:
+    """Return whether HTML reads no comment and no other element in a text of an element."""
+    return "<!--" not in code and "<script" not in code.lower()
 
 
 def compress_module(script: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from make_scene import scene_of, tower, unpack
 from small_scene import small_scene
 
-from autogradviz.render.html_pages import read_global_script, render_html
+from autogradviz.render.html_pages import decompress_script, read_global_script, render_html
 from autogradviz.scene.payload import pack, to_payload
 from autogradviz.scene.schema import SceneHeldSave
 
@@ -76,9 +76,7 @@ def test_content_security_policy_allows_only_the_scripts_of_the_page(compress):
     scripts = [text for attrs, text in page.all("script") if not attrs]
     if compress:
         code = next(text for attrs, text in page.all("script") if attrs.get("id") == "script")
-        zeros = int(code.strip()[-1])  # that fill the last group of the code
-        packed = base64.b85decode(code.strip()[:-1])
-        scripts.append(zlib.decompress(packed[: len(packed) - zeros]).decode())
+        scripts.append(decompress_script(code))
     assert read_global_script() in scripts[-1]
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)

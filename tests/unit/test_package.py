@@ -81,6 +81,7 @@ def test_wheel_has_every_file_of_the_package_and_nothing_else(wheel):
     assert {
         "autogradviz/py.typed",
         "autogradviz/render/static/viewer.js",
+        "autogradviz/render/static/viewer_compressed.txt",
         "autogradviz/render/static/viewer.css",
         "autogradviz/recorder/native/module.cpp",
     } < own
