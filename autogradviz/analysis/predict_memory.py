@@ -15,13 +15,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.idle_time import busy_time
-from autogradviz.analysis.tensor_and_module_tables import acyclic, read_call_intervals
+from autogradviz.analysis.tensor_and_module_tables import (
+    acyclic,
+    find_module_names,
+    read_call_intervals,
+)
 from autogradviz.errors import UnknownTargetError
 from autogradviz.event_log.saved_tensor_lifetimes import Change, sum_bytes
 from autogradviz.events import (
@@ -508,7 +511,7 @@ def choose_modules(analysis: Analysis, patterns: str | Iterable[str]) -> tuple[s
     names = dict.fromkeys(module.name for module in analysis.modules.values())
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        found = [name for name in names if fnmatchcase(name, pattern)]
+        found = find_module_names(analysis.modules, pattern)
         if not found:
             named = ", ".join(repr(name) for name in [*names][1:4]) or "none were recorded"
             message = f"no module is named {pattern!r}; names are {named} and so on"
