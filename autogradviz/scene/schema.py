@@ -116,7 +116,7 @@ class SceneBudgetPlan:
     step: int  # index into steps; all numbers are of it
     peak_nbytes: int  # predicted
     recomputed_nbytes: int  # of saved tensors that backward computes again
-    added_ns: int  # predicted time of the recomputations
+    added_ns: int  # predicted time of the recomputations; -1 if backward did not get to them
     modules: tuple[str, ...]
     of: int  # number of modules of their kind
     filename: str  # of the line that calls them

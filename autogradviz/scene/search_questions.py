@@ -268,12 +268,19 @@ def _checkpoints(scene: Scene) -> Iterator[SceneQuestion]:
         yield _question(_CHECKPOINTS, _not_predicted(scene), view="fold")
         return
     best = plans[0]
+    lead = (
+        f"Checkpointing {modules_text(best)} would hold {format_bytes(best.peak_nbytes)} at the "
+        f"peak instead of {format_bytes(peak)}"
+    )
+    cost = (
+        " (predicted); the time that it adds is not known, as backward did not get there"
+        if best.added_ns < 0
+        else f", and compute {format_bytes(best.recomputed_nbytes)} again in about "
+        f"{format_duration(best.added_ns)} (predicted)"
+    )
     yield _question(
         _CHECKPOINTS,
-        f"Checkpointing {modules_text(best)} would hold {format_bytes(best.peak_nbytes)} at the "
-        f"peak instead of {format_bytes(peak)}, and compute "
-        f"{format_bytes(best.recomputed_nbytes)} again in about "
-        f"{format_duration(best.added_ns)} (predicted).",
+        f"{lead}{cost}.",
         listed="what does checkpointing save",
         bars=[(modules_text(plan), plan.peak_nbytes, "") for plan in plans],
         whole=peak,

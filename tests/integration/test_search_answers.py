@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import torch
@@ -61,3 +62,39 @@ def test_ops_of_the_models_own_forward_belong_to_its_class_with_and_without_a_mo
     assert ("Net", "ExpBackward0") in found[2]
     for own, other in zip(given[:2], found[:2], strict=True):
         assert own == {name.removeprefix("Net."): number for name, number in other.items()}
+
+
+class Stopped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("stopped")
+
+
+class Blocks(nn.Module):
+    """Backward stops after ``last``, before ``wide``, which holds most."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Sequential(nn.Linear(8, 512), nn.Tanh(), nn.Linear(512, 8), nn.Tanh())
+        self.last = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 8), nn.Tanh())
+
+    def forward(self, x):
+        return self.last(Stopped.apply(self.wide(x))).sum()
+
+
+def test_the_best_plan_is_offered_if_backward_stopped_before_its_module():
+    model = Blocks()
+    with contextlib.suppress(RuntimeError), autogradviz.record(model) as trace:
+        model(torch.rand(64, 8)).backward()
+    plans = {plan.modules: plan for plan in trace._viewer_scene.budget_plans}
+    best = min(plans.values(), key=lambda plan: plan.peak_nbytes)
+    peak = trace.predict_memory(checkpoint="wide").predicted_peak
+    assert best.modules == ("wide",)
+    assert (best.peak_nbytes, best.added_ns) == (peak, -1)
+    sentence = ask(trace, "what does checkpointing save").sentence
+    assert sentence.startswith("Checkpointing wide would hold ")
+    assert sentence.endswith("the time that it adds is not known, as backward did not get there.")
