@@ -8,13 +8,19 @@ import sys
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.analysis.formatting import display_op_name, format_bytes, plural
+from autogradviz.analysis.formatting import (
+    display_op_name,
+    format_bytes,
+    plural,
+    short_location,
+)
 from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.order_of_facts import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.causes.tensors_kept_after_step import find_kept
+from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     cleared_gradients,
@@ -32,6 +38,7 @@ from autogradviz.events import (
     NO_ID,
     BackwardStarted,
     GradAccumulated,
+    LocalGradientNormRead,
     LossRead,
     OldGraphHeld,
     RecorderLimited,
@@ -137,6 +144,14 @@ def identify_object(
         message = f"the recording has not seen this {kind}, or it is no part of the graph"
         raise UnknownTargetError(message)
     return max(nodes)
+
+
+class _Cleared(NamedTuple):
+    """Why a leaf has no gradient at the end, though it had one."""
+
+    line: SourceLocation  # that cleared it
+    stopped: RaisedError  # in a backward that did not get to it
+    started: BackwardStarted
 
 
 class _Answers:
@@ -261,7 +276,7 @@ class _Answers:
     def _state(self, tensor_id: int) -> str:
         """Return the question about a parameter that is true."""
         norm = self._graph.final_norms.get(tensor_id, 1.0)
-        if not self._graph.got_gradient.get(tensor_id):
+        if not self._graph.got_gradient.get(tensor_id) or self._cleared_and_not_reached(tensor_id):
             return NO_GRADIENT
         if norm is None:
             return NOT_FINITE
@@ -376,6 +391,9 @@ class _Answers:
 
     def _no_gradient(self, tensor_id: int, name: str) -> Explanation:
         analysis = self._analysis
+        cleared = self._cleared_and_not_reached(tensor_id)
+        if cleared is not None:
+            return self._none_at_end(tensor_id, name, cleared)
         first = self._symptom(f"{name} got no gradient from any recorded backward", tensor_id)
         starts = analysis.log.of(BackwardStarted)
         if not starts:
@@ -419,10 +437,7 @@ class _Answers:
         steps = [first, *use]
         stopped = self._stopped_before(tensor_id)
         if stopped is not None:
-            kind = stopped.type_name.rpartition(".")[2]
-            node = self._graph.node_names.get(NO_ID if stopped.node_id is None else stopped.node_id)
-            text = f"backward raised {kind}{f' at {node}' * bool(node)} before it reached {name}"
-            steps.append(_step(text, stopped.location, (stopped.seq,)))
+            steps.append(self._stop(stopped, name))
             return self._chain(name, NO_GRADIENT, steps, self._explaining(stopped), "", tensor_id)
         if not cutting:
             last = self._last_use(tensor_id)
@@ -446,6 +461,53 @@ class _Answers:
             if tensor_id in {self._graph.leaves.get(node) for node in nodes}:
                 return error
         return None
+
+    def _cleared_and_not_reached(self, tensor_id: int) -> _Cleared | None:
+        """Return what left a leaf without the gradient that it had, None if it may have one.
+
+        It was cleared, the backward that would have given it another one stopped before it, and
+        none was read at the end.
+        """
+        got = self._graph.got_gradient.get(tensor_id)
+        if not got or tensor_id in self._read_at_end:
+            return None
+        stopped = self._stopped_before(tensor_id)
+        started = self._evidence.backward(NO_ID if stopped is None else stopped.backward_id)
+        before = self._evidence.backward(got[-1])
+        if stopped is None or started is None or before is None or before.seq >= started.seq:
+            return None
+        line = gradients_cleared_at(self._evidence, before.stack_id, started.stack_id)
+        return None if line is None else _Cleared(line, stopped, started)
+
+    @cached_property
+    def _read_at_end(self) -> set[int]:
+        """The leaves whose gradients were read, or all that got one if some were not readable."""
+        log = self._analysis.log
+        if any(each.hook_point == "gradients" for each in log.of(RecorderLimited)):
+            return {*self._graph.got_gradient}
+        return {*self._graph.final_norms, *log.column(LocalGradientNormRead, "tensor_id")}
+
+    def _none_at_end(self, tensor_id: int, name: str, cleared: _Cleared) -> Explanation:
+        """Return the explanation of a gradient that was cleared before a backward stopped."""
+        line, stopped, started = cleared
+        step = self._analysis.steps.number_at(started.seq)
+        text = (
+            f"{name} is None at the end: cleared at {short_location(line)}; the backward of step "
+            f"{step} stopped before it"
+        )
+        before = plural(len(self._graph.got_gradient[tensor_id]), "time")
+        steps = [
+            _step(text, line, (started.seq,)),
+            self._symptom(f"before that, it got a gradient, {before}", tensor_id),
+            self._stop(stopped, name),
+        ]
+        return self._chain(name, NO_GRADIENT, steps, self._explaining(stopped), "", tensor_id)
+
+    def _stop(self, stopped: RaisedError, name: str) -> ExplanationStep:
+        kind = stopped.type_name.rpartition(".")[2]
+        node = self._graph.node_names.get(NO_ID if stopped.node_id is None else stopped.node_id)
+        text = f"backward raised {kind}{f' at {node}' * bool(node)} before it reached {name}"
+        return _step(text, stopped.location, (stopped.seq,))
 
     def _set_with_graph(self, tensor_id: int) -> Op | None:
         """Return the op that computed the tensor to which its module last set a buffer.

@@ -98,3 +98,56 @@ def test_the_best_plan_is_offered_if_backward_stopped_before_its_module():
     sentence = ask(trace, "what does checkpointing save").sentence
     assert sentence.startswith("Checkpointing wide would hold ")
     assert sentence.endswith("the time that it adds is not known, as backward did not get there.")
+
+
+class FailsLate(nn.Module):
+    """Its third backward stops between ``last`` and ``first``."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.calls = nn.Linear(4, 4), nn.Linear(4, 4), 0
+
+    def forward(self, x):
+        h = self.first(x)
+        self.calls += 1
+        return self.last(Stopped.apply(h) if self.calls == 3 else h).sum()
+
+
+def test_a_parameter_that_was_cleared_before_the_backward_stopped_has_no_gradient_at_the_end():
+    model = FailsLate()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with contextlib.suppress(RuntimeError), autogradviz.record(model) as trace:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.rand(2, 4)).backward()
+            optimizer.step()
+    assert (model.first.weight.grad is None, model.last.weight.grad is None) == (True, False)
+    answer = trace.why("first.weight")
+    first, second, last, *_ = answer.steps
+    assert answer.question == "no gradient"
+    assert re.fullmatch(
+        r"first.weight is None at the end: cleared at test_search_answers.py:\d+; "
+        r"the backward of step 2 stopped before it",
+        first.text,
+    )
+    assert first.statement == "optimizer.zero_grad()"
+    assert second.text == "before that, it got a gradient, 2 times"
+    assert last.text.endswith("before it reached first.weight")
+    assert trace.why("last.weight").question == "how it got its gradient"
+    stored = {each.target: each.question for each in trace._viewer_scene.answers}
+    assert stored["first.weight"] == "no gradient"
+
+
+def test_a_parameter_that_was_not_reached_is_not_called_one_without_an_optimizer():
+    model = FailsLate()
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.last, model.first)]
+    with contextlib.suppress(RuntimeError), autogradviz.record(model) as trace:
+        model.calls = 1
+        model(torch.rand(2, 4)).backward()
+        optimizers[0].step()
+        optimizers[1].zero_grad()
+        model(torch.rand(2, 4)).backward()
+        optimizers[1].step()
+    answer = trace.why("first.weight")
+    assert answer.question == "no gradient"
+    assert answer.steps[0].statement == "optimizers[1].zero_grad()"

@@ -179,6 +179,17 @@ test("the line of an answer has the text of its own step", () => {
   assert.deepEqual([answer.lineno, answer.fix], [11, "g = g * scale"]);
 });
 
+test("a parameter that had a gradient and has none at the end is explained as one without", () => {
+  const text = "head.weight is None at the end: cleared at train.py:12";
+  const cleared = makeIndex({
+    ...TABLES,
+    answers: [{ ...TABLES.answers[0], subject: "parameter head.weight" }],
+    cause_steps: [{ ...TABLES.cause_steps[0], text, lineno: 12 }],
+  });
+  const { sentence, lineno } = answerQuestion(cleared, "why head.weight");
+  assert.deepEqual([sentence, lineno], [`${text}.`, 12]);
+});
+
 test("the norm of a gradient is part of the answer", () => {
   const { sentence } = answerQuestion(sceneIndex, "why no gradient: head");
   assert.equal(sentence, "head.weight got a gradient, norm 0.250.");

@@ -155,12 +155,13 @@ function whyNoGradient(sceneIndex, subject) {
     named[0];
   if (!found) return null;
   const { name, grad, norm } = found;
-  if (grad === "ok") {
+  const answer = scene.answers.find((each) => each.subject === `parameter ${name}`);
+  // It may have got one before, and none in the last backward.
+  if (grad === "ok" && answer?.question !== "no gradient") {
     const size = norm === null ? "" : `, norm ${formatNorm(norm)}`;
     const sentence = `${name} got a gradient${size}.`;
     return { sentence, bars: [], ...NO_LINE, fix: "", link: { asks: name } };
   }
-  const answer = scene.answers.find((each) => each.subject === `parameter ${name}`);
   const steps = (answer?.steps ?? []).map((at) => scene.cause_steps[at]);
   const proven = steps.slice(0, steps.length - (answer?.alternatives ?? 0));
   const cause = proven.findLast(({ lineno }) => lineno);
