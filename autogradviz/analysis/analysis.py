@@ -246,17 +246,20 @@ class Analysis:
         """
         if of.module or not self.root_title:
             return of.module
+        return self.root_title if self._is_of_root(of) else ""
+
+    def _is_of_root(self, of: Op | Node | Region) -> bool:
+        """Return whether the model itself ran or has something that no module in it ran or has."""
         if isinstance(of, Region):
-            return self.module_title(of.ops[0]) if of.ops else ""
+            return any(op.seq in self._ops_of_root for op in of.ops[:1])
         if isinstance(of, Op):
-            return self.root_title if of.seq in self._ops_of_root else ""
+            return of.seq in self._ops_of_root
         if of.parameter is not None:
-            return self.root_title if of.parameter.name else ""
+            return bool(of.parameter.name)
         if of.op is not None and of.op.seq in self._ops_of_root:
-            return self.root_title
-        if of.sequence_nr is None:
-            return ""
-        return self.root_title if self._calls.at(of.thread, of.sequence_nr) is not None else ""
+            return True
+        number = of.sequence_nr
+        return number is not None and self._calls.at(of.thread, number) is not None
 
     @cached_property
     def _ops_of_root(self) -> set[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import sys
-from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,6 +19,7 @@ from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.order_of_facts import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.causes.tensors_kept_after_step import find_kept
+from autogradviz.causes.variables_and_their_writes import last_assigned, writes_in_place
 from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, Node, Op
     from autogradviz.analysis.types import RaisedError, SourceLocation
+    from autogradviz.causes.variables_and_their_writes import Assigned
     from autogradviz.diagnose.fact import Fact
 
 
@@ -186,10 +187,12 @@ class _Answers:
             return self._of_memory() if target == "memory" else self._of_loss(question)
         below = self._below(target)
         if below:
-            return self._of_module(target or "the model", below, question)
-        stack_ids = self._stacks_assigning(target)
-        if stack_ids:
-            return self._of_variable(target, stack_ids)
+            found = self._of_module(target or "the model", below, question)
+            if target in self._assignments:
+                return replace(found, steps=(*self._set_variable(target, "also"), *found.steps))
+            return found
+        if target in self._assignments:
+            return self._of_variable(target)
         return self._of_node(self._node(target))
 
     # --- targets --------------------------------------------------------------------------------
@@ -302,6 +305,9 @@ class _Answers:
         got = self._graph.got_gradient.get(tensor_id, [])
         question = question or self._state(tensor_id)
         if question == NO_GRADIENT:
+            cleared = self._cleared_and_not_reached(tensor_id)
+            if cleared is not None:
+                return self._none_at_end(tensor_id, name, cleared)
             return self._no_gradient(tensor_id, name)
         own = [fact for fact in self._facts if tensor_id in fact.parameters]
         symptom = {
@@ -391,9 +397,6 @@ class _Answers:
 
     def _no_gradient(self, tensor_id: int, name: str) -> Explanation:
         analysis = self._analysis
-        cleared = self._cleared_and_not_reached(tensor_id)
-        if cleared is not None:
-            return self._none_at_end(tensor_id, name, cleared)
         first = self._symptom(f"{name} got no gradient from any recorded backward", tensor_id)
         starts = analysis.log.of(BackwardStarted)
         if not starts:
@@ -745,41 +748,37 @@ class _Answers:
         ]
 
     @cached_property
-    def _assignments(self) -> dict[str, dict[int, SourceLocation]]:
-        """The recorded lines that assign each variable, by the stacks that have them."""
-        found: dict[str, dict[int, SourceLocation]] = defaultdict(dict)
-        for stack_id in dict.fromkeys(self._graph.stacks):
-            if stack_id is not None:
-                for place in self._analysis.user_stack(stack_id):
-                    for name in assigned_names(place.text):
-                        found[name].setdefault(stack_id, place)
-        return found
+    def _assignments(self) -> dict[str, Assigned]:
+        return last_assigned(self._evidence)
 
-    def _stacks_assigning(self, name: str) -> dict[int, SourceLocation]:
-        return self._assignments.get(name, {})
+    def _set_variable(self, name: str, also: str = "") -> list[ExplanationStep]:
+        """Return the steps of the line that set a variable last, and of writes in place since.
 
-    def _of_variable(self, name: str, lines: dict[int, SourceLocation]) -> Explanation:
+        With ``also``, a module has the name too.
+        """
+        last, place = self._assignments[name]
+        lead = f"{name} is a module and a variable, which" if also else name
+        first = _step(f"{lead} was last set here; the last op is {last.name}", place, (last.seq,))
+        made = last.outputs[0].storage_id if last.outputs else None
+        writes = writes_in_place(self._evidence, made, last.seq)
+        if not writes:
+            return [first]
+        write = writes[-1]
+        text = f"{write.op} wrote it in place"
+        if len(writes) > 1:
+            text += f", the last of {len(writes):,} writes"
+        return [first, _step(text, write.location, (write.seq,))]
+
+    def _of_variable(self, name: str) -> Explanation:
         """Return the explanation of the tensor that a variable was last set to."""
-        graph, analysis = self._graph, self._analysis
-        ops = [
-            op
-            for op in analysis.ops
-            if op.stack_id in lines
-            and op.phase == "forward"
-            # PyTorch detaches a result that it saves; that one is not the variable's.
-            and (op.name != "detach" or "detach" in lines[op.stack_id].text)
-        ]
-        last = ops[-1] if ops else None
-        if last is None:
-            return self._of_node(self._node(name))
-        place = lines[last.stack_id if last.stack_id is not None else NO_ID]
-        first = _step(f"{name} was last set here; the last op is {last.name}", place, (last.seq,))
-        if last.node_id is not None and last.node_id in graph.node_names:
+        last, place = self._assignments[name]
+        steps = self._set_variable(name)
+        if last.node_id is not None and last.node_id in self._graph.node_names:
             found = self._of_node(last.node_id)
-            return replace(found, target=name, steps=(first, *found.steps))
+            return replace(found, target=name, steps=(*steps, *found.steps))
         cut = [f for f in self._facts if place in {f.culprit, f.victim, *f.others}]
         text = "no autograd node was recorded for it: it needs no gradient, or its graph is cut off"
-        return self._chain(name, "its place in the graph", [first, _step(text, None, ())], cut, "")
+        return self._chain(name, "its place in the graph", [*steps, _step(text, None, ())], cut, "")
 
     def _of_node(self, node_id: int) -> Explanation:
         graph, analysis = self._graph, self._analysis

@@ -179,7 +179,8 @@ def _add_times(analysis: Analysis, strands: Iterable[_Strand]) -> None:
     phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward" and phase_of(op) == "forward":
-            for strand, share in _shares(found.made(analysis.module_title(op), op.time_ns), op.duration_ns):
+            made = found.made(analysis.module_title(op), op.time_ns)
+            for strand, share in _shares(made, op.duration_ns):
                 strand.forward_ns += share
     for run in region_times(analysis):
         for strand, share in _shares(found.regions.get(run.end_ns, []), run.own_ns):

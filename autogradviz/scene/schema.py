@@ -370,6 +370,7 @@ class SceneQuestion:
     line: str
     fix: str
     view: str  # what shows it
+    storage: int = -1  # index into storages: the one that it is about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
