@@ -466,7 +466,7 @@ class _Answers:
         return None
 
     def _cleared_and_not_reached(self, tensor_id: int) -> _Cleared | None:
-        """Return what left a leaf without the gradient that it had, None if it may have one.
+        """Return why a leaf lost the gradient that it had, None if it may have one.
 
         It was cleared, the backward that would have given it another one stopped before it, and
         none was read at the end.

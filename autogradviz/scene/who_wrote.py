@@ -199,10 +199,10 @@ class _Names:
 
     def _gradient(self, leaf: int, name: str) -> SceneQuestion:
         got = accumulations(self._evidence).get(leaf, [])
-        asked = f"{name}.grad"
+        subject = f"{name}.grad"
         if not got:
             return self._answer(
-                asked, f"No backward gave {name} a gradient.", asks=f"why no gradient: {name}"
+                subject, f"No backward gave {name} a gradient.", asks=f"why no gradient: {name}"
             )
         place = self._evidence.backward_line(got[-1].backward_id)
         text = f"The backward{_at(place)} gave {name} its gradient"
@@ -217,7 +217,7 @@ class _Names:
             last = max(writes)
             text += f"; {_wrote(last)} wrote it in place afterwards"
             place = last.location or place
-        return self._answer(asked, f"{text}.", place)
+        return self._answer(subject, f"{text}.", place)
 
     # --- answers --------------------------------------------------------------------------------
 

@@ -151,3 +151,141 @@ def test_a_parameter_that_was_not_reached_is_not_called_one_without_an_optimizer
     answer = trace.why("first.weight")
     assert answer.question == "no gradient"
     assert answer.steps[0].statement == "optimizers[1].zero_grad()"
+
+
+class Filled(nn.Module):
+    """Has a variable and a module of one name, and a tensor that is written in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 4)
+        self.factor = 0.5
+
+    def forward(self, x):
+        planes = torch.zeros(2, 4)
+        planes[0] = 1
+        planes[1] = 2
+        gate = self.gate(x + planes)
+        scaled = 0.5 * gate.tanh()
+        fresh = torch.ones(3)
+        return scaled.exp().sum() + fresh.sum()
+
+
+def trained():
+    model = Filled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.rand(2, 4)).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+            optimizer.step()
+    return trace
+
+
+def test_who_wrote_names_the_last_write_first():
+    trace = trained()
+    answer = ask(trace, "who wrote planes")
+    assert re.fullmatch(
+        r"copy_ at test_search_answers.py:\d+ wrote planes in place, 2 writes in all"
+        r" \(2 tensors of this name\)\.",
+        re.sub("fill_", "copy_", answer.sentence),
+    )
+    assert answer.line.strip() == "planes[1] = 2"
+    first, second, *_ = trace.why("planes").steps
+    assert first.statement == "planes = torch.zeros(2, 4)"
+    assert second.text.endswith("wrote it in place, the last of 2 writes")
+    assert second.location.lineno == answer.lineno
+
+
+def test_who_wrote_knows_tensors_that_no_node_saved_and_says_what_it_does_not_know():
+    trace = trained()
+    answer = ask(trace, "who wrote fresh")
+    assert answer.sentence.startswith("Nothing wrote fresh in place")
+    assert answer.line.strip() == "fresh = torch.ones(3)"
+    nothing = ask(trace, "who wrote something else")
+    assert nothing.sentence.startswith("The recording knows no tensor, parameter or variable")
+
+
+def test_who_wrote_a_parameter_is_its_optimizer_and_a_gradient_its_backward_and_clipping():
+    trace = trained()
+    for name in ("gate.weight", "filled.gate.weight"):
+        answer = ask(trace, f"who wrote {name}")
+        assert re.match(
+            r"The optimizer wrote gate.weight last at .*, 2 steps in all", answer.sentence
+        )
+        assert answer.line.strip() == "optimizer.step()"
+    answer = ask(trace, "who wrote gate.weight.grad")
+    assert re.match(
+        r"The backward at test_search_answers.py:\d+ gave gate.weight its gradient, the last of 2; "
+        r"\w+ at test_search_answers.py:\d+ wrote it in place afterwards\.",
+        answer.sentence,
+    )
+    assert "clip_grad_norm_" in answer.line
+
+
+def test_a_variable_with_the_name_of_a_module_is_named_as_both():
+    first, second, *_ = trained().why("gate").steps
+    assert (
+        first.text
+        == "gate is a module and a variable, which was last set here; the last op is addmm"
+    )
+    assert first.statement == "gate = self.gate(x + planes)"
+    assert second.text.startswith("2 of 2 parameters of gate: ")
+
+
+def test_a_number_that_a_product_saves_has_not_the_name_of_the_other_operand():
+    weight = torch.rand(3, requires_grad=True)
+    factors = {"a": 0.5}
+    with autogradviz.record() as trace:
+        value = weight.exp()
+        (factors["a"] * value).sum().backward()
+    scalars = [each for each in trace._viewer_scene.storages if each.nbytes == 8]
+    assert [each.name for each in scalars if each.name == "value"] == []
+    assert ask(trace, "who wrote value").line.strip() == "value = weight.exp()"
+
+
+def test_memory_names_the_line_that_keeps_most_and_the_module_with_what_is_in_it():
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wide = Blocks()
+            self.small = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+
+        def forward(self, x):
+            return self.wide.wide(self.small(x)).exp().sum()
+
+    for given in (True, False):
+        model = Deep()
+        with autogradviz.record(model if given else None) as trace:
+            model(torch.rand(64, 8)).backward()
+        modules = ask(trace, "which module fills memory")
+        prefix = "" if given else "Deep."
+        assert modules.labels == (f"{prefix}wide.wide", f"{prefix}small", "Deep")
+        assert modules.sentence.startswith(f"{prefix}wide.wide holds ")
+        memory = ask(trace, "what fills memory")
+        assert re.search(r" The line that keeps most is \S+:\d+, [\d.]+ kB\.$", memory.sentence)
+        assert memory.lineno
+
+
+def test_a_module_that_is_never_called_is_named_by_the_line_that_makes_it():
+    class Unused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 4)
+            self.extra = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+        def forward(self, x):
+            return self.head(x).sum()
+
+    model = Unused()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.rand(2, 4)).backward()
+            optimizer.step()
+    line = "self.extra = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))"
+    assert ask(trace, "which line broke it").line.strip() == line
+    [finding] = trace.diagnose()
+    assert (finding.culprit, finding.victim.text) == (None, line)
