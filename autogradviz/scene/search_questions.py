@@ -188,7 +188,8 @@ def _unnamed(scene: Scene) -> Iterator[SceneQuestion]:
     if scene.nodes:
         yield make_question(
             r"who wrote .+",
-            "The recording knows no tensor, parameter or variable of this name.",
+            "The report lists no tensor, parameter or variable of this name; trace.why() searches "
+            "all names of the recording.",
             view="tensors",
         )
 
