@@ -204,7 +204,9 @@ def test_who_wrote_knows_tensors_that_no_node_saved_and_says_what_it_does_not_kn
     assert answer.sentence.startswith("Nothing wrote fresh in place")
     assert answer.line.strip() == "fresh = torch.ones(3)"
     nothing = ask(trace, "who wrote something else")
-    assert nothing.sentence.startswith("The report lists no tensor, parameter or variable of this name")
+    assert nothing.sentence.startswith(
+        "The report lists no tensor, parameter or variable of this name"
+    )
 
 
 def test_who_wrote_a_parameter_is_its_optimizer_and_a_gradient_its_backward_and_clipping():
