@@ -113,7 +113,7 @@
  * @property {number} step index into steps; all numbers are of it
  * @property {number} peak_nbytes predicted
  * @property {number} recomputed_nbytes of saved tensors that backward computes again
- * @property {number} added_ns predicted time of the recomputations
+ * @property {number} added_ns predicted time of the recomputations; -1 if backward did not get to them
  * @property {string[]} modules
  * @property {number} of number of modules of their kind
  * @property {string} filename of the line that calls them
@@ -342,6 +342,7 @@
  * @property {string} line
  * @property {string} fix
  * @property {string} view what shows it
+ * @property {number} storage index into storages: the one that it is about
  */
 
 /**

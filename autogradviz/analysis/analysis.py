@@ -59,7 +59,7 @@ from autogradviz.analysis.tensor_and_module_tables import (
 )
 from autogradviz.analysis.tensor_histories import build_histories, find_stale
 from autogradviz.analysis.timeline import build_timeline
-from autogradviz.analysis.types import Notice, RaisedError
+from autogradviz.analysis.types import Notice, Op, RaisedError, Region
 from autogradviz.event_log.filter_and_redact import until_raised
 from autogradviz.event_log.match_ops_to_nodes import (
     OpNodeMatches,
@@ -101,8 +101,7 @@ if TYPE_CHECKING:
         Hook,
         MemoryCurve,
         Module,
-        Op,
-        Region,
+        Node,
         SavedTensor,
         SourceLocation,
         TensorHistory,
@@ -232,6 +231,42 @@ class Analysis:
     def module_by_name(self) -> dict[str, Module]:
         """All modules by qualified name."""
         return {module.name: module for module in self.modules.values()}
+
+    @cached_property
+    def root_title(self) -> str:
+        """The class of the model that was passed to ``record``, whose own name is "", or ""."""
+        roots = (each for each in self.modules.values() if each.parent_module_id is None)
+        return next((each.type_name for each in roots if not each.name), "")
+
+    def module_title(self, of: Op | Node | Region) -> str:
+        """Return the module of an op, node or region as views name it, "" if it ran in none.
+
+        What the forward of the model itself ran has the class of the model: a module of its own
+        in all sums by module, as in a recording without a model.
+        """
+        if of.module or not self.root_title:
+            return of.module
+        return self.root_title if self._is_of_root(of) else ""
+
+    def _is_of_root(self, of: Op | Node | Region) -> bool:
+        """Return whether the model itself ran or has something that no module in it ran or has."""
+        if isinstance(of, Region):
+            return any(op.seq in self._ops_of_root for op in of.ops[:1])
+        if isinstance(of, Op):
+            return of.seq in self._ops_of_root
+        if of.parameter is not None:
+            return bool(of.parameter.name)
+        if of.op is not None and of.op.seq in self._ops_of_root:
+            return True
+        number = of.sequence_nr
+        return number is not None and self._calls.at(of.thread, number) is not None
+
+    @cached_property
+    def _ops_of_root(self) -> set[int]:
+        """The event numbers of the ops whose innermost module call is one of the model itself."""
+        roots = {call_id for call_id, name in self._call_modules.items() if not name}
+        rows = self.log.fields(OpCalled, "seq", "call_id")
+        return {seq for seq, call_id in rows if call_id in roots}
 
     @cached_property
     def parameters(self) -> dict[int, tuple[str, ...]]:
@@ -413,7 +448,13 @@ class Analysis:
         compiled = self.compiled_saves
         older = ((event.nbytes, event.steps) for event in self.log.of(OlderSavesHeld))
         return SavedMemory(
-            self.memory, self.saved, self.graph, self.regions, compiled, next(older, (0, 0))
+            self.memory,
+            self.saved,
+            self.graph,
+            self.regions,
+            self.module_title,
+            compiled,
+            next(older, (0, 0)),
         )
 
     @cached_property
@@ -428,7 +469,8 @@ class Analysis:
         saved = {key: each for key, each in self.saved.items() if each.tensor.device == device}
         compiled = self.compiled_saves
         curve = build_memory(self.log, self.tensors, saved)
-        return SavedMemory(curve, saved, self.graph, self.regions, compiled)
+        title = self.module_title
+        return SavedMemory(curve, saved, self.graph, self.regions, title, compiled)
 
     @cached_property
     def module_names(self) -> ModuleNames:

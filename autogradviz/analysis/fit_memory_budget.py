@@ -210,7 +210,11 @@ def like_modules(analysis: Analysis, model: SavedMemoryModel) -> list[list[str]]
     """
     calls = model.calls.values()
     fixed = {call.module for call in calls if call.is_fixed}
-    ran = {call.module: None for call in calls if call.released_seq and call.module not in fixed}
+    ran = {
+        call.module: None
+        for call in calls
+        if (call.released_seq or call.call_id in model.saving) and call.module not in fixed
+    }
     kinds = {module.name: module.type_name for module in analysis.modules.values()}
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in ran:

@@ -200,7 +200,7 @@ def _add_ops(analysis: Analysis, rows: _Rows) -> None:
         if op.phase == "forward":
             rows.add(
                 phase_of(op),
-                op.module,
+                analysis.module_title(op),
                 op.location,
                 display_op_name(op.name),
                 op.duration_ns,
@@ -212,11 +212,12 @@ def _add_ops(analysis: Analysis, rows: _Rows) -> None:
 
 def _add_runs(analysis: Analysis, rows: _Rows) -> None:
     """Add the self times of nodes, and the recomputations with their operators."""
+    title = analysis.module_title
     times = list(self_times(analysis))
     for span, self_ns in times:
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         if span.kind == "node":
-            location, module = (node.location, node.module) if node else (None, "")
+            location, module = (node.location, title(node)) if node else (None, "")
             rows.add("backward", module, location, span.label, self_ns)
     rest: dict[str, int] = defaultdict(int)
     for span, self_ns in times:
@@ -225,7 +226,7 @@ def _add_runs(analysis: Analysis, rows: _Rows) -> None:
     for region in analysis.regions:
         for run in region.recomputations:
             for op in run.ops:
-                name, module = display_op_name(op.name), op.module or region.module
+                name, module = display_op_name(op.name), title(op) or title(region)
                 rows.add("recompute", module, op.location, name, op.duration_ns)
                 rest[region.module or region.function] -= op.duration_ns
     locations = {region.module or region.function: region.location for region in analysis.regions}
@@ -235,16 +236,17 @@ def _add_runs(analysis: Analysis, rows: _Rows) -> None:
 
 def backward_times(analysis: Analysis) -> Iterator[tuple[str, int, int]]:
     """Yield module, start and duration of node runs, recomputed ops and the rest of these."""
-    modules = {(r.module or r.function): r.module for r in analysis.regions}
+    title = analysis.module_title
+    modules = {(r.module or r.function): title(r) for r in analysis.regions}
     for span, self_ns in self_times(analysis):
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         is_node = span.kind == "node"
-        module = (node.module if node else "") if is_node else modules.get(span.label, "")
+        module = (title(node) if node else "") if is_node else modules.get(span.label, "")
         yield module, span.start_ns, self_ns
     for region in analysis.regions:
         for op in (op for run in region.recomputations for op in run.ops):
-            yield op.module or region.module, op.time_ns, op.duration_ns
-            yield region.module, op.time_ns, -op.duration_ns
+            yield title(op) or title(region), op.time_ns, op.duration_ns
+            yield title(region), op.time_ns, -op.duration_ns
 
 
 def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:

@@ -448,7 +448,7 @@ class _Lives:
             return self._owners.get(storage_id, "")
         if self._lasting.get(storage_id) == "optimizer state" and op.inputs:
             return self._owners.get(op.inputs[0].storage_id or 0, "")
-        return op.module
+        return self._analysis.module_title(op)
 
     def _kind_of_creator(self, op: Op | None) -> MemoryKind:
         if op is None:

@@ -164,7 +164,7 @@ def _live_storages(analysis: Analysis, failure: OutOfMemory, seq: int) -> Iterat
         op, module = analysis.creators.get(storage_id), ""
         first = location = None
         if op is not None:
-            first, location, module = op.seq, op.location, op.module
+            first, location, module = op.seq, op.location, analysis.module_title(op)
         kind, saved = kinds.get(storage_id, "other"), None
         if storage_id in held:
             saved, module = held[storage_id]

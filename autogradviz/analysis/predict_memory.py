@@ -16,13 +16,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.idle_time import busy_time
-from autogradviz.analysis.tensor_and_module_tables import acyclic, read_call_intervals
+from autogradviz.analysis.tensor_and_module_tables import (
+    acyclic,
+    find_module_names,
+    read_call_intervals,
+)
 from autogradviz.errors import UnknownTargetError
 from autogradviz.event_log.saved_tensor_lifetimes import Change, release_of_recomputed, sum_bytes
 from autogradviz.events import (
@@ -73,7 +76,8 @@ class MemoryPrediction:
         recompute_ns: duration of the recomputations of a step, in nanoseconds: the recorded time
             of each module up to its last save without that of the recorder, and the time of
             ``checkpoint`` itself, which is assumed to be 147 µs for each call and 19 µs for each
-            saved tensor. The median over the recorded steps.
+            saved tensor. The median over the recorded steps; 0 if no backward reached the modules,
+            so that it is not known (``steps`` is then 0).
         recompute_range_ns: the same in the fastest and in the slowest recorded step.
         steps: number of recorded steps that would recompute or copy.
         copy_ns: duration of the copies of a step in both directions, in nanoseconds.
@@ -141,7 +145,7 @@ class StepPrediction:
 
     peak: int  # bytes
     recomputed: int  # bytes
-    recompute_ns: int
+    recompute_ns: int | None  # None if backward stopped before one of them: it is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +156,7 @@ class _Replayed:
     recomputed: dict[int, int]  # bytes
     recompute_ns: dict[int, int]
     copied: dict[int, int]  # bytes
+    unreached: set[int]  # steps whose backward did not get to one of the regions
 
 
 _make_call = maker(ModuleCall)
@@ -326,6 +331,11 @@ class SavedMemoryModel:
             for call_id, event in self._entered.items()
         }
 
+    @cached_property
+    def saving(self) -> set[int]:
+        """The calls in which a tensor was saved that backward may still need."""
+        return {call_id for save in self.saves for call_id in self.around(save.call_id)}
+
     def _fixed_calls(self) -> set[int]:
         """Return the calls in checkpoint regions, and those in which a compiled region ran.
 
@@ -463,7 +473,9 @@ class SavedMemoryModel:
             StepPrediction(
                 peak=peak,
                 recomputed=replayed.recomputed.get(step, 0),
-                recompute_ns=replayed.recompute_ns.get(step, 0),
+                recompute_ns=None
+                if step in replayed.unreached
+                else replayed.recompute_ns.get(step, 0),
             )
             for step, peak in enumerate(peaks)
         ]
@@ -497,12 +509,15 @@ class SavedMemoryModel:
                         again[self.calls[region_id].step][key] = nbytes
         recompute_ns: dict[int, int] = defaultdict(int)  # by step
         copied: dict[int, int] = defaultdict(int)
+        unreached: set[int] = set()
         for call_id, region_id in region_of.items():
             call = self.calls[call_id]
             if region_id is not None and regions[region_id] == "offload":
                 copied[call.step] += call.copied
             elif region_id == call_id:
                 recompute_ns[call.step] += call.recompute_ns
+                if call_id in self.saving and {call.unpacked_seq, call.released_seq} == {None}:
+                    unreached.add(call.step)
                 intervals += [
                     (storage_id, self.nbytes[storage_id], call.entered_seq, call.released_seq)
                     for storage_id in call.inputs
@@ -512,6 +527,7 @@ class SavedMemoryModel:
             recomputed={step: sum(each.values()) for step, each in again.items()},
             recompute_ns=recompute_ns,
             copied=copied,
+            unreached=unreached,
         )
 
 
@@ -543,7 +559,7 @@ def choose_modules(analysis: Analysis, patterns: str | Iterable[str]) -> tuple[s
     names = dict.fromkeys(module.name for module in analysis.modules.values())
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        found = [name for name in names if fnmatchcase(name, pattern)]
+        found = find_module_names(analysis.modules, pattern)
         if not found:
             named = ", ".join(repr(name) for name in [*names][1:4]) or "none were recorded"
             message = f"no module is named {pattern!r}; names are {named} and so on"

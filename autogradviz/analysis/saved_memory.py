@@ -18,11 +18,11 @@ from autogradviz.events import ParameterSeen, TensorReleased, TensorUnpacked
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from autogradviz.analysis.places_and_reasons_of_compiled_saves import SavedAt
     from autogradviz.analysis.tensor_and_module_tables import Tensors
-    from autogradviz.analysis.types import Graph, Region, SourceLocation
+    from autogradviz.analysis.types import Graph, Node, Op, Region, SourceLocation
     from autogradviz.event_log import Log
 
 
@@ -232,11 +232,13 @@ class SavedMemory:
         saved: dict[int, SavedTensor],
         graph: Graph,
         regions: Sequence[Region],
+        title: Callable[[Op | Node | Region], str],
         compiled: Mapping[tuple[int, int], SavedAt] = MappingProxyType({}),
         older: tuple[int, int] = (0, 0),
     ) -> None:
         """Take the memory curve, the saved tensors by id, the graph and checkpoint regions.
 
+        ``title`` is ``Analysis.module_title``.
         ``compiled`` says where compiled regions saved storages, by node and storage; ``older`` has
         the bytes that dropped steps hold, and their number.
         """
@@ -244,7 +246,8 @@ class SavedMemory:
         self._compiled = compiled
         self._saved = saved
         self._graph = graph
-        self._region_modules = {region.region_id: region.module for region in regions}
+        self._title = title
+        self._region_modules = {region.region_id: title(region) for region in regions}
         self._first_in_region = _first_nodes(graph, regions)
         self._regions = regions
         self._packed_at: dict[tuple[int | None, int | None], SavedTensor] = {
@@ -345,7 +348,8 @@ class SavedMemory:
                 and node.op.name != by.name
             )
             location = first.location if other_op or node is None else node.location
-            module = by.module if by and (other_op or node is None) else node.module if node else ""
+            owner = by if by and (other_op or node is None) else node
+            module = self._title(owner) if owner is not None else ""
             within = None if node_id is None else self._compiled.get((node_id, storage_id))
             if within is not None:
                 location, module = within.location or location, within.module

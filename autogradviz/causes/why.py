@@ -6,16 +6,22 @@ import difflib
 import json
 import re
 import sys
-from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from autogradviz.analysis.formatting import display_op_name, format_bytes, plural
+from autogradviz.analysis.formatting import (
+    display_op_name,
+    format_bytes,
+    plural,
+    short_location,
+)
 from autogradviz.analysis.op_calls_and_arguments import is_view
 from autogradviz.causes.answers_as_html import card
 from autogradviz.causes.order_of_facts import LEAST_EFFECT, LEAST_FINDING
 from autogradviz.causes.tensors_kept_after_step import find_kept
+from autogradviz.causes.variables_and_their_writes import last_assigned, writes_in_place
+from autogradviz.diagnose.blame.gradients_lost import gradients_cleared_at
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     cleared_gradients,
@@ -33,6 +39,7 @@ from autogradviz.events import (
     NO_ID,
     BackwardStarted,
     GradAccumulated,
+    LocalGradientNormRead,
     LossRead,
     OldGraphHeld,
     RecorderLimited,
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis, Node, Op
     from autogradviz.analysis.types import RaisedError, SavedTensor, SourceLocation
+    from autogradviz.causes.variables_and_their_writes import Assigned
     from autogradviz.diagnose.fact import Fact
 
 
@@ -154,6 +162,14 @@ def identify_object(
     return max(nodes)
 
 
+class _Cleared(NamedTuple):
+    """Why a leaf has no gradient at the end, though it had one."""
+
+    line: SourceLocation  # that cleared it
+    stopped: RaisedError  # in a backward that did not get to it
+    started: BackwardStarted
+
+
 class _Answers:
     def __init__(self, analysis: Analysis, facts: Sequence[Fact]) -> None:
         self._analysis = analysis
@@ -188,10 +204,12 @@ class _Answers:
             return self._of_memory() if target == "memory" else self._of_loss(question)
         below = self._below(target)
         if below:
-            return self._of_module(target or "the model", below, question)
-        stack_ids = self._stacks_assigning(target)
-        if stack_ids:
-            return self._of_variable(target, stack_ids)
+            found = self._of_module(target or "the model", below, question)
+            if target in self._assignments:
+                return replace(found, steps=(*self._set_variable(target, "also"), *found.steps))
+            return found
+        if target in self._assignments:
+            return self._of_variable(target)
         number = re.fullmatch(r"s(\d{1,9})", target)
         if number and self._analysis.history(int(number[1])) is not None:
             return self._of_storage(SavedStorage(int(number[1])))
@@ -281,7 +299,7 @@ class _Answers:
     def _state(self, tensor_id: int) -> str:
         """Return the question about a parameter that is true."""
         norm = self._graph.final_norms.get(tensor_id, 1.0)
-        if not self._graph.got_gradient.get(tensor_id):
+        if not self._graph.got_gradient.get(tensor_id) or self._cleared_and_not_reached(tensor_id):
             return NO_GRADIENT
         if norm is None:
             return NOT_FINITE
@@ -307,6 +325,9 @@ class _Answers:
         got = self._graph.got_gradient.get(tensor_id, [])
         question = question or self._state(tensor_id)
         if question == NO_GRADIENT:
+            cleared = self._cleared_and_not_reached(tensor_id)
+            if cleared is not None:
+                return self._none_at_end(tensor_id, name, cleared)
             return self._no_gradient(tensor_id, name)
         own = [fact for fact in self._facts if tensor_id in fact.parameters]
         symptom = {
@@ -439,10 +460,7 @@ class _Answers:
         steps = [first, *use]
         stopped = self._stopped_before(tensor_id)
         if stopped is not None:
-            kind = stopped.type_name.rpartition(".")[2]
-            node = self._graph.node_names.get(NO_ID if stopped.node_id is None else stopped.node_id)
-            text = f"backward raised {kind}{f' at {node}' * bool(node)} before it reached {name}"
-            steps.append(_step(text, stopped.location, (stopped.seq,)))
+            steps.append(self._stop(stopped, name))
             return self._chain(name, NO_GRADIENT, steps, self._explaining(stopped), "", tensor_id)
         if not cutting:
             last = self._last_use(tensor_id)
@@ -466,6 +484,53 @@ class _Answers:
             if tensor_id in {self._graph.leaves.get(node) for node in nodes}:
                 return error
         return None
+
+    def _cleared_and_not_reached(self, tensor_id: int) -> _Cleared | None:
+        """Return why a leaf lost the gradient that it had, None if it may have one.
+
+        It was cleared, the backward that would have given it another one stopped before it, and
+        none was read at the end.
+        """
+        got = self._graph.got_gradient.get(tensor_id)
+        if not got or tensor_id in self._read_at_end:
+            return None
+        stopped = self._stopped_before(tensor_id)
+        started = self._evidence.backward(NO_ID if stopped is None else stopped.backward_id)
+        before = self._evidence.backward(got[-1])
+        if stopped is None or started is None or before is None or before.seq >= started.seq:
+            return None
+        line = gradients_cleared_at(self._evidence, before.stack_id, started.stack_id)
+        return None if line is None else _Cleared(line, stopped, started)
+
+    @cached_property
+    def _read_at_end(self) -> set[int]:
+        """The leaves whose gradients were read, or all that got one if some were not readable."""
+        log = self._analysis.log
+        if any(each.hook_point == "gradients" for each in log.of(RecorderLimited)):
+            return {*self._graph.got_gradient}
+        return {*self._graph.final_norms, *log.column(LocalGradientNormRead, "tensor_id")}
+
+    def _none_at_end(self, tensor_id: int, name: str, cleared: _Cleared) -> Explanation:
+        """Return the explanation of a gradient that was cleared before a backward stopped."""
+        line, stopped, started = cleared
+        step = self._analysis.steps.number_at(started.seq)
+        text = (
+            f"{name} is None at the end: cleared at {short_location(line)}; the backward of step "
+            f"{step} stopped before it"
+        )
+        before = plural(len(self._graph.got_gradient[tensor_id]), "time")
+        steps = [
+            _step(text, line, (started.seq,)),
+            self._symptom(f"before that, it got a gradient, {before}", tensor_id),
+            self._stop(stopped, name),
+        ]
+        return self._chain(name, NO_GRADIENT, steps, self._explaining(stopped), "", tensor_id)
+
+    def _stop(self, stopped: RaisedError, name: str) -> ExplanationStep:
+        kind = stopped.type_name.rpartition(".")[2]
+        node = self._graph.node_names.get(NO_ID if stopped.node_id is None else stopped.node_id)
+        text = f"backward raised {kind}{f' at {node}' * bool(node)} before it reached {name}"
+        return _step(text, stopped.location, (stopped.seq,))
 
     def _set_with_graph(self, tensor_id: int) -> Op | None:
         """Return the op that computed the tensor to which its module last set a buffer.
@@ -703,41 +768,37 @@ class _Answers:
         ]
 
     @cached_property
-    def _assignments(self) -> dict[str, dict[int, SourceLocation]]:
-        """The recorded lines that assign each variable, by the stacks that have them."""
-        found: dict[str, dict[int, SourceLocation]] = defaultdict(dict)
-        for stack_id in dict.fromkeys(self._graph.stacks):
-            if stack_id is not None:
-                for place in self._analysis.user_stack(stack_id):
-                    for name in assigned_names(place.text):
-                        found[name].setdefault(stack_id, place)
-        return found
+    def _assignments(self) -> dict[str, Assigned]:
+        return last_assigned(self._evidence)
 
-    def _stacks_assigning(self, name: str) -> dict[int, SourceLocation]:
-        return self._assignments.get(name, {})
+    def _set_variable(self, name: str, also: str = "") -> list[ExplanationStep]:
+        """Return the steps of the line that set a variable last, and of writes in place since.
 
-    def _of_variable(self, name: str, lines: dict[int, SourceLocation]) -> Explanation:
+        With ``also``, a module has the name too.
+        """
+        last, place = self._assignments[name]
+        lead = f"{name} is a module and a variable, which" if also else name
+        first = _step(f"{lead} was last set here; the last op is {last.name}", place, (last.seq,))
+        made = last.outputs[0].storage_id if last.outputs else None
+        writes = writes_in_place(self._evidence, made, last.seq)
+        if not writes:
+            return [first]
+        write = writes[-1]
+        text = f"{write.op} wrote it in place"
+        if len(writes) > 1:
+            text += f", the last of {len(writes):,} writes"
+        return [first, _step(text, write.location, (write.seq,))]
+
+    def _of_variable(self, name: str) -> Explanation:
         """Return the explanation of the tensor that a variable was last set to."""
-        graph, analysis = self._graph, self._analysis
-        ops = [
-            op
-            for op in analysis.ops
-            if op.stack_id in lines
-            and op.phase == "forward"
-            # PyTorch detaches a result that it saves; that one is not the variable's.
-            and (op.name != "detach" or "detach" in lines[op.stack_id].text)
-        ]
-        last = ops[-1] if ops else None
-        if last is None:
-            return self._of_node(self._node(name))
-        place = lines[last.stack_id if last.stack_id is not None else NO_ID]
-        first = _step(f"{name} was last set here; the last op is {last.name}", place, (last.seq,))
-        if last.node_id is not None and last.node_id in graph.node_names:
+        last, place = self._assignments[name]
+        steps = self._set_variable(name)
+        if last.node_id is not None and last.node_id in self._graph.node_names:
             found = self._of_node(last.node_id)
-            return replace(found, target=name, steps=(first, *found.steps))
+            return replace(found, target=name, steps=(*steps, *found.steps))
         cut = [f for f in self._facts if place in {f.culprit, f.victim, *f.others}]
         text = "no autograd node was recorded for it: it needs no gradient, or its graph is cut off"
-        return self._chain(name, "its place in the graph", [first, _step(text, None, ())], cut, "")
+        return self._chain(name, "its place in the graph", [*steps, _step(text, None, ())], cut, "")
 
     def _of_node(self, node_id: int) -> Explanation:
         graph, analysis = self._graph, self._analysis

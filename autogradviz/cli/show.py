@@ -218,11 +218,9 @@ def _times(analysis: Analysis) -> Iterator[tuple[str, str]]:
 def _memory_at_peak(analysis: Analysis) -> list[_ModuleMemory]:
     """Return the bytes that each block keeps at the peak, largest first."""
     kept: dict[str, int] = defaultdict(int)
-    model_name = analysis.started.model_name if analysis.started else None
-    outside = f"{model_name} itself" if model_name else "no module"
     for storage in analysis.saved_memory.storages:
         if storage.at_peak:
-            kept[block_prefix(storage.module) or outside] += storage.nbytes
+            kept[block_prefix(storage.module) or "no module"] += storage.nbytes
     names = merge_numbered_names(kept)
     blocks: dict[str, list[int]] = defaultdict(list)
     for block, nbytes in kept.items():

@@ -185,7 +185,7 @@ def _add_nodes(lines: _Lines, analysis: Analysis, indices: dict[int, int], *, me
     for node in sorted(analysis.graph.nodes.values(), key=lambda node: node.order):
         leaf = node.parameter
         if leaf is None:
-            frames = tuple(split_module(node.module, merge=merge))
+            frames = tuple(split_module(analysis.module_title(node), merge=merge))
             around = lines.at(frames, _line(node.location), source_line(node.location)[1])
         else:
             owner = leaf.name.rpartition(".")[0]

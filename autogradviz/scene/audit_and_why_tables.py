@@ -33,6 +33,7 @@ from autogradviz.scene.schema import (
     SceneStory,
 )
 from autogradviz.scene.search_questions import build_questions
+from autogradviz.scene.who_wrote import who_wrote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -152,7 +153,9 @@ def with_causes(
         cause_steps=tuple(steps.rows),
         audit_entries=entries,
         answers=answers,
-        questions=build_questions(scene, sentence.lines[0] if sentence else None),
+        questions=build_questions(
+            scene, sentence.lines[0] if sentence else None, who_wrote(scene, analysis)
+        ),
     )
 
 

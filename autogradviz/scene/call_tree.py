@@ -156,20 +156,20 @@ def _times(
 
     The recomputations that a line began in a step are one row for each module.
     """
-    phase_of = phases_of_ops(analysis)
+    phase_of, title = phases_of_ops(analysis), analysis.module_title
     for op in analysis.ops:
         if op.phase == "forward":
             frame = tree.of(op.stack_id)
-            yield frame, frame, op.module, phase_of(op), op.time_ns, op.duration_ns, 1
+            yield frame, frame, title(op), phase_of(op), op.time_ns, op.duration_ns, 1
     for run in region_times(analysis):
         frame = tree.of(run.stack_id)
         node = analysis.graph.nodes.get(-1 if run.node_id is None else run.node_id)
-        module = node.module if node else ""
+        module = title(node) if node else ""
         yield frame, frame, module, "forward", run.start_ns, run.own_ns, 1
     caller_at = _callers(analysis, tree)
     # Of recomputations, what their ops do not cover: by both callers, module and step.
     outside: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
-    names = {(region.module or region.function): region.module for region in analysis.regions}
+    names = {(region.module or region.function): title(region) for region in analysis.regions}
     for span, self_ns in self_times(analysis):
         caller = caller_at(span.start_ns)
         if span.kind == "recompute":
@@ -180,14 +180,14 @@ def _times(
             continue
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         origin = NO_FRAME if node is None else tree.of_node(node)
-        module = node.module if node else ""
+        module = title(node) if node else ""
         yield caller, origin, module, "backward", span.start_ns, self_ns, 1
     for checkpointed in analysis.regions:
         for op in (op for run in checkpointed.recomputations for op in run.ops):
             caller = caller_at(op.time_ns)
             origin = tree.of_recomputed(op.stack_id, caller, checkpointed.region_id)
-            module, frame = checkpointed.module, tree.of(op.stack_id)
-            yield frame, origin, op.module or module, "recompute", op.time_ns, op.duration_ns, 1
+            module, frame = title(checkpointed), tree.of(op.stack_id)
+            yield frame, origin, title(op) or module, "recompute", op.time_ns, op.duration_ns, 1
             region, step = tree.of_region(checkpointed.region_id), analysis.steps.at_ns(op.time_ns)
             outside[region, caller, module, step][1] -= op.duration_ns
     for (origin, caller, module, _), (start_ns, rest_ns, count) in outside.items():

@@ -98,7 +98,7 @@ def _plan(step: int, candidate: _Candidate, line: tuple[str, int, str]) -> Scene
         step=step,
         peak_nbytes=predicted.peak,
         recomputed_nbytes=predicted.recomputed,
-        added_ns=predicted.recompute_ns,
+        added_ns=-1 if predicted.recompute_ns is None else predicted.recompute_ns,
         modules=tuple(modules),
         of=of,
         filename=filename,

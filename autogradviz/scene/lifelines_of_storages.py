@@ -183,9 +183,9 @@ class _StorageBuilder:
     def _module(self, first: SavedTensor | None, creator: Op | None) -> str:
         op = first.op if first and first.op else creator
         if op is not None:
-            return op.module
+            return self._analysis.module_title(op)
         if first is not None and first.node_id in self._analysis.graph.nodes:
-            return self._analysis.graph.nodes[first.node_id].module
+            return self._analysis.module_title(self._analysis.graph.nodes[first.node_id])
         return ""
 
     def _node(self, saved: SavedTensor) -> Node | None:

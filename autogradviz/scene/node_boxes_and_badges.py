@@ -83,6 +83,7 @@ class NodeBuilder:
     ) -> None:
         """Take analysis, drawn graph, findings, victims, ids of wrong saved tensors, calls."""
         self._tree = tree
+        self._title = analysis.module_title
         self.nodes: list[SceneNode] = []
         self.saved_tensor_badges: list[SavedTensorBadge] = []
         self.parameter_badges: list[ParameterBadge] = []
@@ -151,7 +152,7 @@ class NodeBuilder:
             group=place.group,
             op=op_name,
             name=name,
-            module=node.module,
+            module=self._title(node),
             sequence_nr=node.sequence_nr,
             filename=filename,
             lineno=lineno,

@@ -179,7 +179,8 @@ def _add_times(analysis: Analysis, strands: Iterable[_Strand]) -> None:
     phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward" and phase_of(op) == "forward":
-            for strand, share in _shares(found.made(op.module, op.time_ns), op.duration_ns):
+            made = found.made(analysis.module_title(op), op.time_ns)
+            for strand, share in _shares(made, op.duration_ns):
                 strand.forward_ns += share
     for run in region_times(analysis):
         for strand, share in _shares(found.regions.get(run.end_ns, []), run.own_ns):
@@ -365,7 +366,7 @@ def _elsewhere(analysis: Analysis, folded: FoldedGraph) -> Iterable[_Strand]:
             freed_ns=-1 if saved.released_ns is None else saved.released_ns,
             kind=kind,
             label=label,
-            module=node.module if node else "",
+            module=analysis.module_title(node) if node else "",
             filename=filename,
             lineno=lineno,
             node=folded.index_of.get(-1 if node is None else node.node_id, -1),

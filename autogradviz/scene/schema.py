@@ -127,7 +127,7 @@ class SceneBudgetPlan:
     step: int  # index into steps; all numbers are of it
     peak_nbytes: int  # predicted
     recomputed_nbytes: int  # of saved tensors that backward computes again
-    added_ns: int  # predicted time of the recomputations
+    added_ns: int  # predicted time of the recomputations; -1 if backward did not get to them
     modules: tuple[str, ...]
     of: int  # number of modules of their kind
     filename: str  # of the line that calls them
@@ -371,6 +371,7 @@ class SceneQuestion:
     line: str
     fix: str
     view: str  # what shows it
+    storage: int = -1  # index into storages: the one that it is about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

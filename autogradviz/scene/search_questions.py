@@ -10,7 +10,13 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.formatting import format_bytes, format_duration, plural, source_line
+from autogradviz.analysis.formatting import (
+    format_bytes,
+    format_duration,
+    plural,
+    short_path,
+    source_line,
+)
 from autogradviz.scene.node_boxes_and_badges import TITLES
 from autogradviz.scene.schema import SceneQuestion
 
@@ -28,19 +34,24 @@ _Bar = tuple[str, int, str]
 """Label, bytes and kind of saved tensor, "" without one."""
 
 
-def build_questions(scene: Scene, cut: SourceLocation | None) -> tuple[SceneQuestion, ...]:
+def build_questions(
+    scene: Scene, cut: SourceLocation | None, named: Iterable[SceneQuestion] = ()
+) -> tuple[SceneQuestion, ...]:
     """Return the questions, those that are listed first.
 
     Args:
         scene: the view model of the recording.
         cut: the line of the fact about lines that cut a gradient path, if there is one.
+        named: the questions on writes to tensors that have a name.
     """
     return tuple(
         each
         for found in (
             _broken(scene, cut),
             _gradients(scene),
+            named,
             _writes(scene),
+            _unnamed(scene),
             _memory(scene),
             _modules(scene),
             _checkpoints(scene),
@@ -52,7 +63,7 @@ def build_questions(scene: Scene, cut: SourceLocation | None) -> tuple[SceneQues
     )
 
 
-def _question(
+def make_question(
     pattern: str,
     sentence: str,
     *,
@@ -63,6 +74,7 @@ def _question(
     at: tuple[str, int, str] = ("", 0, ""),
     fix: str = "",
     view: str = "",
+    storage: int = -1,
 ) -> SceneQuestion:
     """Return a question. Bars are shares of ``whole``, or of the largest one without it."""
     rows = [*islice(bars, MAX_BARS)]
@@ -82,6 +94,7 @@ def _question(
         line=line,
         fix=fix,
         view=view,
+        storage=storage,
     )
 
 
@@ -97,13 +110,15 @@ def _broken(scene: Scene, cut: SourceLocation | None) -> Iterator[SceneQuestion]
     if finding is None:
         known = "".join(f", but {fact.text}" for fact in scene.facts if fact.lines)
         sentence = f"{error}; no line is known to be at fault" if error else "No problems found"
-        yield _question(pattern, f"{sentence}{known}.", at=source_line(cut), view="findings")
+        yield make_question(pattern, f"{sentence}{known}.", at=source_line(cut), view="findings")
         return
-    yield _question(
+    yield make_question(
         pattern,
         f"{finding.title}.",
         listed="which line broke it",
-        at=(finding.culprit_file, finding.culprit_line, finding.culprit_text),
+        at=(finding.culprit_file, finding.culprit_line, finding.culprit_text)
+        if finding.culprit_line
+        else (finding.victim_file, finding.victim_line, finding.victim_text),
         fix=finding.fix,
         view="findings",
     )
@@ -138,7 +153,7 @@ def _gradients(scene: Scene) -> Iterator[SceneQuestion]:
         else "All parameters that require a gradient got one."
     )
     asks = [f"why no gradient: {name}" for name in names[:MAX_NAMES]]
-    yield _question(pattern, sentence, listed=asks[0] if asks else "", asks=asks, view="graph")
+    yield make_question(pattern, sentence, listed=asks[0] if asks else "", asks=asks, view="graph")
 
 
 def _writes(scene: Scene) -> Iterator[SceneQuestion]:
@@ -159,13 +174,24 @@ def _writes(scene: Scene) -> Iterator[SceneQuestion]:
     )
     asks = [f"who wrote {name}" for name in names[:MAX_NAMES]]
     plain = next((ask for ask, name in zip(asks, names, strict=False) if name.isidentifier()), "")
-    yield _question(
+    yield make_question(
         r"who wrote(?: (?:this|the|that|it|a|my)(?: (?:tensor|value|one))?)?$|what was written\b",
         sentence,
         listed=plain,
         asks=asks,
         view="tensors",
     )
+
+
+def _unnamed(scene: Scene) -> Iterator[SceneQuestion]:
+    """Yield the question for a write to something that the recording does not name."""
+    if scene.nodes:
+        yield make_question(
+            r"who wrote .+",
+            "The report lists no tensor, parameter or variable of this name; trace.why() searches "
+            "all names of the recording.",
+            view="tensors",
+        )
 
 
 def _at_peak(scene: Scene) -> list[tuple[int, int]]:
@@ -191,25 +217,50 @@ def _memory(scene: Scene) -> Iterator[SceneQuestion]:
         named = ", ".join(f"{TITLES[kind]} {format_bytes(n)}" for kind, n in rows[:2])
         turns = plural(len(scene.folds), "backward")
         sentence = f"{format_bytes(peak)} held at the peak, for {turns}: {named}."
-    yield _question(
+    place, most = _largest_line(scene)
+    if most:
+        line = f"{short_path(place[0]).rpartition('/')[2]}:{place[1]}"
+        sentence += f" The line that keeps most is {line}, {format_bytes(most)}."
+    yield make_question(
         pattern,
         sentence,
         listed="what fills memory",
+        at=(*place, _line(scene, *place)),
         bars=[(TITLES[kind], nbytes, kind) for kind, nbytes in rows],
         whole=peak,
         view="fold",
     )
 
 
+def _largest_line(scene: Scene) -> tuple[tuple[str, int], int]:
+    """Return file and number of the line that keeps most at the peak, and the bytes."""
+    sums: dict[tuple[str, int], int] = defaultdict(int)
+    for at, nbytes in _at_peak(scene):
+        storage = scene.counted_storages[at]
+        if storage.lineno:
+            sums[storage.filename, storage.lineno] += nbytes
+    return max(sums.items(), key=lambda row: row[1], default=(("", 0), 0))
+
+
 def _modules(scene: Scene) -> Iterator[SceneQuestion]:
-    """Yield the question for the module that holds most at the peak, like modules added up."""
+    """Yield the question for the module that holds most at the peak, like modules added up.
+
+    A module contains those in it, as in the memory view. The model itself, which contains all of
+    them, is not meant: it has what its own forward saved.
+    """
     counted = scene.counted_storages
-    rows = _largest_modules((counted[at].module, nbytes) for at, nbytes in _at_peak(scene))
+    calls = scene.module_calls
+    outermost = {call.module for call in calls if call.parent < 0}
+    root = min(outermost) if len(outermost) == 1 else ""
+    called = {call.module for call in calls}
+    rows = _largest_modules(
+        (_inside(counted[at].module, root, called), nbytes) for at, nbytes in _at_peak(scene)
+    )
     if not rows:
         return
     peak = scene.summary.peak_nbytes
     name, most = rows[0]
-    yield _question(
+    yield make_question(
         r"(?:which|what) modules? (?:fills?|holds?|keeps?|takes?)\b|largest modules?\b",
         f"{name} holds {format_bytes(most)} of {format_bytes(peak)} at the peak.",
         listed="which module fills memory",
@@ -217,6 +268,14 @@ def _modules(scene: Scene) -> Iterator[SceneQuestion]:
         whole=peak,
         view="memory",
     )
+
+
+def _inside(module: str, root: str, called: set[str]) -> str:
+    """Return the outermost called module around or at a module, below the model."""
+    parts = module.split(".")
+    names = [".".join(parts[:at]) for at in range(1, len(parts) + 1)]
+    names = [name for name in names if not root or name != root]
+    return next((name for name in names if name in called), module)
 
 
 def _largest_modules(nbytes_of: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -247,7 +306,7 @@ def _checkpoints(scene: Scene) -> Iterator[SceneQuestion]:
         by_module: dict[str, list[SceneRegion]] = defaultdict(list)
         for region in regions:
             by_module[region.module or region.function].append(region)
-        yield _question(
+        yield make_question(
             _CHECKPOINTS,
             _recorded_checkpoints(scene, regions),
             listed="what does checkpointing save",
@@ -265,15 +324,22 @@ def _checkpoints(scene: Scene) -> Iterator[SceneQuestion]:
     plans = sorted(own, key=lambda plan: plan.peak_nbytes)
     peak = scene.summary.peak_nbytes
     if not plans:
-        yield _question(_CHECKPOINTS, _not_predicted(scene), view="fold")
+        yield make_question(_CHECKPOINTS, _not_predicted(scene), view="fold")
         return
     best = plans[0]
-    yield _question(
-        _CHECKPOINTS,
+    lead = (
         f"Checkpointing {modules_text(best)} would hold {format_bytes(best.peak_nbytes)} at the "
-        f"peak instead of {format_bytes(peak)}, and compute "
-        f"{format_bytes(best.recomputed_nbytes)} again in about "
-        f"{format_duration(best.added_ns)} (predicted).",
+        f"peak instead of {format_bytes(peak)}"
+    )
+    cost = (
+        " (predicted); the time that it adds is not known, as backward did not get there"
+        if best.added_ns < 0
+        else f", and compute {format_bytes(best.recomputed_nbytes)} again in about "
+        f"{format_duration(best.added_ns)} (predicted)"
+    )
+    yield make_question(
+        _CHECKPOINTS,
+        f"{lead}{cost}.",
         listed="what does checkpointing save",
         bars=[(modules_text(plan), plan.peak_nbytes, "") for plan in plans],
         whole=peak,
@@ -340,7 +406,7 @@ def _held(scene: Scene) -> Iterator[SceneQuestion]:
     held = scene.summary.held_nbytes + scene.summary.older_nbytes
     kept = [each for each in scene.counted_storages if each.holds and each.holds[-1] < 0]
     rows = _largest_modules((each.module, each.nbytes) for each in kept)
-    yield _question(
+    yield make_question(
         r"what (?:is|are|was|stays?|remains?) (?:still )?(?:held|kept|alive|left)\b|what leaks?\b",
         f"{format_bytes(held)} of saved tensors are still held at the end of the recording."
         if held
@@ -363,7 +429,7 @@ def _optimizer(scene: Scene) -> Iterator[SceneQuestion]:
         if known
         else "Not recorded: record(memory=True) has the bytes of optimizers."
     )
-    yield _question(
+    yield make_question(
         r"(?:what is |how (?:large|big|much) is )?(?:the )?optimizer(?:'s)? (?:state|memory)\b",
         sentence,
         listed="optimizer state" if known else "",
@@ -381,7 +447,7 @@ def _changes(scene: Scene) -> Iterator[SceneQuestion]:
         region = scene.regions[change.region]
         more = len(scene.changes) - 1
         others = f", and {plural(more, 'other state')}" if more else ""
-        yield _question(
+        yield make_question(
             pattern,
             f"{change.name} was {change.before} when the forward of "
             f"{region.module or region.function} started, and {change.after} when its "
@@ -393,7 +459,7 @@ def _changes(scene: Scene) -> Iterator[SceneQuestion]:
         return
     fact = next((each for each in scene.facts if each.topic == "writes"), None)
     if fact is not None:
-        yield _question(pattern, f"{fact.text}.", view=fact.view)
+        yield make_question(pattern, f"{fact.text}.", view=fact.view)
 
 
 def _line(scene: Scene, filename: str, lineno: int) -> str:

@@ -26,6 +26,8 @@ _OPERATORS: Final[dict[str, type[ast.operator]]] = {
     "PowBackward": ast.Pow,
 }
 _SIDES: Final = {"self": "left", "mat1": "left", "other": "right", "mat2": "right"}
+_OF_NUMBERS: Final = frozenset({"float64", "int64", "complex128", "bool"})
+"""The dtypes of the tensors to which PyTorch converts numbers of Python."""
 _REARRANGE: Final = frozenset(
     {
         "transpose", "permute", "view", "reshape", "contiguous", "flatten", "unflatten",
@@ -84,6 +86,9 @@ def _name_operands(analysis: Analysis, storage_ids: Collection[int]) -> dict[int
         storage_id = saved.tensor.storage_id
         if storage_id is None or storage_id not in storage_ids or storage_id in names:
             continue
+        is_number = saved.tensor.dtype in _OF_NUMBERS and saved.tensor.shape == ()
+        if is_number and storage_id not in analysis.creators:
+            continue  # of Python: the second operand, whatever side it is on
         node = analysis.graph.nodes.get(-1 if saved.node_id is None else saved.node_id)
         if node is None:
             same = (n for n in savers.get(storage_id, ()) if n.location == saved.location)

@@ -139,7 +139,7 @@ def test_show_sums_steps_memory_and_recomputations(folder, capsys):
     bars = [line.split() for line in lines[place + 1 : place + 3]]
     assert [bar[:2] + bar[3:] for bar in bars] == [
         ["3.0", "MB", "blocks.*", "3", "blocks,", "1.0", "MB", "each"],
-        ["500", "kB", "GPT", "itself"],
+        ["500", "kB", "no", "module"],
     ]
     assert [len(bar[2]) for bar in bars] == [24, 4]
     place = lines.index("recomputed, by module")

@@ -7,6 +7,10 @@ import {
   answerQuestion,
   exampleQuestions,
 } from "../../assets/viewer/scene/answer_questions.js";
+import {
+  phaseTimes,
+  timeSentence,
+} from "../../assets/viewer/scene/phase_times.js";
 import { makeIndex } from "./scenes.mjs";
 
 const STORAGE = {
@@ -179,44 +183,57 @@ test("the line of an answer has the text of its own step", () => {
   assert.deepEqual([answer.lineno, answer.fix], [11, "g = g * scale"]);
 });
 
+test("a parameter that had a gradient and has none at the end is explained as one without", () => {
+  const text = "head.weight is None at the end: cleared at train.py:12";
+  const cleared = makeIndex({
+    ...TABLES,
+    answers: [{ ...TABLES.answers[0], subject: "parameter head.weight" }],
+    cause_steps: [{ ...TABLES.cause_steps[0], text, lineno: 12 }],
+  });
+  const { sentence, lineno } = answerQuestion(cleared, "why head.weight");
+  assert.deepEqual([sentence, lineno], [`${text}.`, 12]);
+});
+
 test("the norm of a gradient is part of the answer", () => {
   const { sentence } = answerQuestion(sceneIndex, "why no gradient: head");
   assert.equal(sentence, "head.weight got a gradient, norm 0.250.");
 });
 
-test("a harmful write has its line and its fix", () => {
-  const answer = answerQuestion(sceneIndex, "who wrote g");
-  assert.equal(
-    answer.sentence,
-    "mul_ at train.py:11 wrote g in place after it was saved for backward.",
-  );
-  assert.equal(answer.line, "g *= scale");
-  assert.equal(answer.fix, "g = g * scale");
+test("a recorded answer has its line, its fix and the storage that it is about", () => {
+  const recorded = small({
+    questions: [
+      {
+        ...ASKED,
+        pattern: "^(?:who wrote g$)",
+        sentence:
+          "mul_ at train.py:11 wrote g in place after it was saved for backward.",
+        filename: "train.py",
+        lineno: 11,
+        line: "    g *= scale",
+        fix: "g = g * scale",
+        storage: 1,
+      },
+    ],
+  });
+  const answer = answerQuestion(recorded, "who wrote g?");
+  assert.deepEqual([answer.lineno, answer.line], [11, "g *= scale"]);
+  assert.deepEqual(answer.link, { storage: 1 });
   const markdown = answerMarkdown("who wrote g", answer);
   assert.ok(markdown.startsWith("**who wrote g**\n\nmul_ at train.py:11"));
   assert.ok(markdown.includes("Fix:\n```python\ng = g * scale\n```"));
 });
 
-test("who wrote a name that several tensors have opens the one that was written", () => {
-  const [written] = TABLES.storages;
-  const same = { ...written, index: 0 };
-  const named = [same, { ...written, index: 1 }];
-  const events = TABLES.storage_events.map((each) => ({
-    ...each,
-    storage: each.kind === "written" ? 1 : 0,
-  }));
-  const known = makeIndex({
-    ...TABLES,
-    storages: named,
-    storage_events: events,
-  });
-  assert.deepEqual(answerQuestion(known, "who wrote g").link, { storage: 1 });
-});
-
-test("why is it slow is answered as the slowest line", () => {
+test("why is it slow is answered by the phases and the slowest line", () => {
+  const answer = answerQuestion(sceneIndex, "why is it slow?");
   assert.deepEqual(
-    answerQuestion(sceneIndex, "why is it slow?"),
-    answerQuestion(sceneIndex, "slowest line"),
+    answer,
+    answerQuestion(sceneIndex, "where does the time go"),
+  );
+  const line = answerQuestion(sceneIndex, "slowest line").sentence;
+  const range = [0, sceneIndex.end];
+  assert.equal(
+    answer.sentence,
+    `${timeSentence(phaseTimes(sceneIndex, range, -1))} ${line}`,
   );
 });
 
@@ -256,6 +273,28 @@ test("the slowest module has all its phases in one row", () => {
   );
 });
 
+test("the slowest module is the first one of its bars, and what is in none is one row", () => {
+  const row = (module, phase, ns) => ({ module, phase, step: 0, count: 1, ns });
+  const timed = makeIndex({
+    ...TABLES,
+    nodes: [],
+    module_times: [
+      row("", "forward", 2e6),
+      row("enc", "forward", 3e6),
+      row("", "backward", 2e6),
+    ],
+  });
+  const { sentence, bars } = answerQuestion(timed, "slowest module");
+  assert.match(sentence, /^no module takes 4 ms, 40 % of 10 ms/);
+  assert.deepEqual(
+    bars.map(([label, amount]) => [label, amount]),
+    [
+      ["no module", "4 ms"],
+      ["enc", "3 ms"],
+    ],
+  );
+});
+
 test("compilation that takes more than each line is named first", () => {
   const compile = {
     kind: "compile",
@@ -272,10 +311,50 @@ test("compilation that takes more than each line is named first", () => {
   );
   assert.match(
     sentence,
-    /^Compiling takes 50 % of the time; train.py:11 takes 3 ms, 30 % of 10 ms/,
+    /^Compiling takes 50 % of 10 ms; outside 50 %\. train.py:11 takes 3 ms, 30 % of 10 ms/,
   );
   assert.deepEqual(bars[0].slice(0, 3), ["0/0", "5 ms", 0.5]);
   assert.deepEqual(link, { view: "timeline" });
+});
+
+test("what fills memory in a step names the line that keeps most in it", () => {
+  const held = (lineno, nbytes, holds) => ({
+    storage_id: lineno,
+    filename: "train.py",
+    lineno,
+    nbytes,
+    holds,
+  });
+  const stepped = makeIndex({
+    ...TABLES,
+    steps: [
+      { number: 0, start_ns: 0, end_ns: 10 },
+      { number: 1, start_ns: 10, end_ns: 20 },
+    ],
+    counted_storages: [
+      held(11, 50, [1, 9]),
+      held(11, 10, [11, 19]),
+      held(12, 30, [11, 19]),
+    ],
+    folds: [
+      {
+        step: 1,
+        sentence: "40 B held.",
+        kinds: [],
+        kind_nbytes: [],
+        peak_nbytes: 40,
+      },
+    ],
+  });
+  const { sentence, lineno } = answerQuestion(
+    stepped,
+    "what fills memory in step 1",
+  );
+  assert.equal(
+    sentence,
+    "40 B held. The line that keeps most is train.py:12, 30 B.",
+  );
+  assert.equal(lineno, 12);
 });
 
 test("words that are no question have no answer, and examples have one", () => {
@@ -320,6 +399,7 @@ const ASKED = {
   line: "",
   fix: "",
   view: "fold",
+  storage: -1,
 };
 
 test("questions on the whole recording have the recorded answers", () => {
@@ -340,41 +420,6 @@ test("a question without a name has the questions on the names that may be meant
   });
   const answer = answerQuestion(recorded, "who wrote this tensor?");
   assert.deepEqual(answer.asks, asks);
-  assert.match(
-    answerQuestion(recorded, asks[0]).sentence,
-    /^mul_ at train.py:11 wrote g/,
-  );
-});
-
-test("a tensor that nothing wrote has the line of the program that made it", () => {
-  const frames = [
-    {
-      parent: -1,
-      filename: "train.py",
-      lineno: 11,
-      function: "step",
-      installed: 0,
-    },
-    {
-      parent: 0,
-      filename: "torch/f.py",
-      lineno: 3,
-      function: "dropout",
-      installed: 1,
-    },
-  ];
-  const plain = makeIndex({
-    ...TABLES,
-    storage_events: [{ ...WRITE, kind: "saved", ok: 1 }],
-    storages: [{ ...STORAGE, call: 1 }],
-    call_frames: frames,
-  });
-  const { sentence, lineno } = answerQuestion(plain, "who wrote g");
-  assert.equal(
-    sentence,
-    "Nothing wrote g in place: it was made at train.py:11.",
-  );
-  assert.equal(lineno, 11);
 });
 
 test("questions on a gradient are in the words of the program", () => {

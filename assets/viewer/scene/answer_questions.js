@@ -3,7 +3,6 @@
 
 import {
   formatBytes,
-  formatCount,
   formatDuration,
   formatNorm,
   formatPlace,
@@ -11,8 +10,9 @@ import {
   placeOf,
 } from "./format_numbers_and_names.js";
 import { kindTitles } from "./saved_kind_colors.js";
-import { phaseTimes, shareText } from "./phase_times.js";
+import { phaseTimes, shareText, timeSentence } from "./phase_times.js";
 import { profileRange } from "./range_profile.js";
+import { isHeldAtPeak } from "./storage_holds.js";
 
 /** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
 
@@ -39,7 +39,6 @@ const QUESTIONS = [
     /^why (?:is|has|does|did) (.+?)(?:\.grad|'s grad(?:ient)?| (?:has|have|get) no grad| none\b).*$/,
     whyNoGradient,
   ],
-  [/^who wrote\s+(.+)/, whoWrote],
   [/^what (?:holds|keeps|is)\s+([\d.]+ ?[kmgt]?i?b)\b/, whatHolds],
   [
     /^(?:slowest (line|module)|which (line|module) (?:is slow|takes)|where does (?:the )?time go|what (?:takes (?:the )?time|is slow)|why is (?:it|this|the step|my step|training) (?:so )?slow)\b.*/,
@@ -77,7 +76,20 @@ export function answerQuestion(sceneIndex, text, shown = -1) {
   }
   const row = [...sceneIndex.scene.questions].find(({ pattern }) => RegExp(pattern).test(question));
   if (!row) return null;
-  const { sentence, labels, amounts, shares, kinds, asks, filename, lineno, line, fix, view } = row;
+  const {
+    sentence,
+    labels,
+    amounts,
+    shares,
+    kinds,
+    asks,
+    filename,
+    lineno,
+    line,
+    fix,
+    view,
+    storage,
+  } = row;
   return {
     sentence,
     bars: labels.map((label, at) => [label, amounts[at], shares[at] / 1000, kinds[at]]),
@@ -86,7 +98,7 @@ export function answerQuestion(sceneIndex, text, shown = -1) {
     lineno,
     line: line.trim(),
     fix,
-    link: { view },
+    link: storage < 0 ? { view } : { storage },
   };
 }
 
@@ -109,17 +121,6 @@ function lineAt({ source }, { filename, lineno }) {
 }
 
 const NO_LINE = { filename: "", lineno: 0, line: "" };
-
-/**
- * @param {import("../types.js").Scene} scene
- * @param {number} call
- * @returns {import("../types.js").SceneCallFrame | undefined} the innermost line of the program
- */
-function lineOf({ call_frames: frames }, call) {
-  let frame = frames[call];
-  while (frame?.installed) frame = frames[frame.parent];
-  return frame;
-}
 
 /**
  * @param {import("../types.js").Scene} scene
@@ -155,12 +156,13 @@ function whyNoGradient(sceneIndex, subject) {
     named[0];
   if (!found) return null;
   const { name, grad, norm } = found;
-  if (grad === "ok") {
+  const answer = scene.answers.find((each) => each.subject === `parameter ${name}`);
+  // It may have got one before, and none in the last backward.
+  if (grad === "ok" && answer?.question !== "no gradient") {
     const size = norm === null ? "" : `, norm ${formatNorm(norm)}`;
     const sentence = `${name} got a gradient${size}.`;
     return { sentence, bars: [], ...NO_LINE, fix: "", link: { asks: name } };
   }
-  const answer = scene.answers.find((each) => each.subject === `parameter ${name}`);
   const steps = (answer?.steps ?? []).map((at) => scene.cause_steps[at]);
   const proven = steps.slice(0, steps.length - (answer?.alternatives ?? 0));
   const cause = proven.findLast(({ lineno }) => lineno);
@@ -182,49 +184,6 @@ function whyNoGradient(sceneIndex, subject) {
     ...(cause ? { filename: cause.filename, lineno: cause.lineno, line: cause.line } : NO_LINE),
     fix: answer?.fix ?? "",
     link: { asks: name },
-  };
-}
-
-/**
- * @param {SceneIndex} sceneIndex
- * @param {string} subject
- * @returns {Answer | null}
- */
-function whoWrote(sceneIndex, subject) {
-  const { scene, storageEvents } = sceneIndex;
-  const namesOf = (/** @type {string} */ name) => {
-    const parts = name.split(/,\s*/);
-    return [name, ...parts, ...parts.map((part) => part.split(".").pop() ?? "")];
-  };
-  const storages = scene.storages.filter(({ name }) =>
-    namesOf(name.toLowerCase()).includes(subject),
-  );
-  if (!storages.length) return null;
-  const writes = storages.flatMap(({ index }) =>
-    storageEvents[index].filter(({ kind }) => kind === "written"),
-  );
-  const some = storages.length > 1 ? ` (${plural(storages.length, "tensor")} of this name)` : "";
-  const first = writes.find(({ ok }) => !ok) ?? writes[0];
-  const link = { storage: first?.storage ?? storages[0].index };
-  if (!first) {
-    const made = lineOf(scene, storages[0].call);
-    const place = made ? `: it was made at ${placeOf(made)}` : "";
-    const sentence = `Nothing wrote ${subject} in place${some}${place}.`;
-    return { sentence, bars: [], ...(made ? lineAt(sceneIndex, made) : NO_LINE), fix: "", link };
-  }
-  const harm = writes.some(({ ok }) => !ok) ? " after it was saved for backward" : "";
-  const times = writes.length > 1 ? `, ${formatCount(writes.length)} writes in all` : "";
-  const finding = scene.findings.find(
-    ({ culprit_file, culprit_line }) =>
-      culprit_file === first.filename && culprit_line === first.lineno,
-  );
-  const place = first.lineno ? ` at ${placeOf(first)}` : "";
-  return {
-    sentence: `${first.op || "an op"}${place} wrote ${subject} in place${harm}${times}${some}.`,
-    bars: [],
-    ...lineAt(sceneIndex, first),
-    fix: finding?.fix ?? "",
-    link,
   };
 }
 
@@ -254,18 +213,27 @@ function whatHolds(sceneIndex, subject) {
       link: { storage: index },
     };
   }
-  /** @type {Map<string, import("../types.js").SceneCountedStorage[]>} */
-  const lines = new Map();
-  for (const each of scene.counted_storages) {
-    const key = `${each.lineno} ${each.filename}`;
-    lines.set(key, [...(lines.get(key) ?? []), each]);
-  }
-  const sum = (/** @type {{nbytes: number}[]} */ list) =>
-    list.reduce((total, each) => total + each.nbytes, 0);
-  const line = [...lines.values()].find((list) => list[0].lineno && isMeant(sum(list)));
+  const line = linesOf(scene.counted_storages).find((each) => isMeant(each.nbytes));
   if (!line) return null;
-  const sentence = `${placeOf(line[0])} keeps ${formatBytes(sum(line))} in ${plural(line.length, "storage")}.`;
-  return { sentence, bars: [], ...lineAt(sceneIndex, line[0]), fix: "", link: { line: true } };
+  const sentence = `${placeOf(line)} keeps ${formatBytes(line.nbytes)} in ${plural(line.count, "storage")}.`;
+  return { sentence, bars: [], ...lineAt(sceneIndex, line), fix: "", link: { line: true } };
+}
+
+/**
+ * @param {Iterable<import("../types.js").SceneCountedStorage>} storages
+ * @returns {{filename: string, lineno: number, nbytes: number, count: number}[]} by line
+ */
+function linesOf(storages) {
+  const lines = new Map();
+  for (const { filename, lineno, nbytes } of storages) {
+    if (!lineno) continue;
+    const key = `${lineno} ${filename}`;
+    const row = lines.get(key) ?? { filename, lineno, nbytes: 0, count: 0 };
+    lines.set(key, row);
+    row.nbytes += nbytes;
+    row.count += 1;
+  }
+  return [...lines.values()].sort((a, b) => b.nbytes - a.nbytes);
 }
 
 /**
@@ -276,7 +244,8 @@ function whatHolds(sceneIndex, subject) {
  * @param {number} step index, -1 for all
  * @returns {Answer | null}
  */
-function whatFills({ scene }, _, step) {
+function whatFills(sceneIndex, _, step) {
+  const { scene } = sceneIndex;
   const fold = scene.folds.find((each) => step >= 0 && each.step === step);
   if (!fold) return null;
   const titles = kindTitles(scene);
@@ -290,7 +259,12 @@ function whatFills({ scene }, _, step) {
       kind,
     ]);
   });
-  return { sentence: fold.sentence, bars, ...NO_LINE, fix: "", link: { view: "fold" } };
+  const [line] = linesOf(scene.counted_storages.filter(isHeldAtPeak(scene, step)));
+  const most =
+    line && ` The line that keeps most is ${placeOf(line)}, ${formatBytes(line.nbytes)}.`;
+  const sentence = `${fold.sentence}${most ?? ""}`;
+  const at = line ? lineAt(sceneIndex, line) : NO_LINE;
+  return { sentence, bars, ...at, fix: "", link: { view: "fold" } };
 }
 
 /**
@@ -306,12 +280,16 @@ function slowest(sceneIndex, by, step) {
   /** @type {[number, number]} */
   const range = chosen ? [chosen.start_ns, chosen.end_ns] : [0, sceneIndex.end];
   const rows = profileRange(sceneIndex, range, by === "module" ? by : "line", step);
-  const line = rows.find(({ filename, modules }) => (by === "module" ? modules.size : filename));
+  const line = by === "module" ? rows[0] : rows.find(({ filename }) => filename);
   if (!line) return null;
-  const { active, phases } = phaseTimes(sceneIndex, range, step);
+  const times = phaseTimes(sceneIndex, range, step);
+  const { active, phases } = times;
   const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
-  const lead =
-    compiling > line.time ? `Compiling takes ${shareText(compiling, active)} of the time; ` : "";
+  const lead = !by
+    ? `${timeSentence(times)} `
+    : compiling > line.time
+      ? `Compiling takes ${shareText(compiling, active)} of the time; `
+      : "";
   const { backward = 0, recompute = 0 } = line.parts;
   const later = backward + recompute;
   const parts = later

@@ -66,7 +66,13 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
     const isLine = grouping === "line" && filename;
     const isModule = grouping === "module" && module;
     const label = isLine ? formatPlace(filename, lineno) : isModule ? module : name;
-    const key = isLine ? `${lineno} ${filename}` : isModule ? `|${module}` : `${phase}|${name}`;
+    const key = isLine
+      ? `${lineno} ${filename}`
+      : isModule
+        ? `|${module}`
+        : name === `no ${grouping}`
+          ? ""
+          : `${phase}|${name}`;
     const nothing = { modules: new Set(), parts: {}, count: 0, time: 0 };
     const line = isLine ? { filename, lineno } : { filename: "", lineno: 0 };
     const row = rows.get(key) ?? { label, phase, node: index, ...line, ...nothing };

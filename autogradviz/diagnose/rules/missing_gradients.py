@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Node, Op, Region, SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
+    from autogradviz.analysis.types import Module
     from autogradviz.diagnose.evidence.evidence import Evidence
 
 
@@ -398,13 +399,46 @@ class _Causes:
                 "# pass the argument on in this call",
             )
         branch = "their modules were not called, or the branch that uses them was not taken"
+        created = None if called or module is None else self._created(module)
         return _Cause(
             unused if called else "no operator used them",
-            (f"No operator takes them: {unused if called else branch}.",),
+            (
+                f"No operator takes them: {unused if called else branch}.",
+                *(("The module is created here:", created) if created is not None else ()),
+            ),
             None,
-            None,
+            created,
             "# call the module in forward, or remove it from the model",
         )
+
+    def _created(self, module: Module) -> SourceLocation | None:
+        """Return the only statement that makes a module, or that one around it in the same one.
+
+        It assigns the outermost module that was not called to an attribute of its owner.
+        """
+        modules = self._evidence.analysis.modules
+        owner = modules.get(NO_ID if module.parent_module_id is None else module.parent_module_id)
+        while owner is not None and owner.module_id not in self._called_modules:
+            module = owner
+            parent = owner.parent_module_id
+            owner = modules.get(NO_ID if parent is None else parent)
+        if owner is None:
+            return None
+        attribute = module.name.rpartition(".")[2]
+        found = [
+            source.location(filename, node.lineno, function)
+            for filename in self._evidence.user_files
+            for function, node in source.nodes(filename)
+            if isinstance(node, (ast.Assign, ast.AnnAssign))
+            and f".{function}".endswith(f".{owner.type_name}.__init__")
+            and any(
+                isinstance(each, ast.Attribute)
+                and each.attr == attribute
+                and source.is_named(each.value, "self")
+                for each in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            )
+        ]
+        return found[0] if len(found) == 1 else None
 
     def _not_passed_on(self, tensor_id: int) -> SourceLocation | None:
         """Return the only recorded call that leaves out an argument of a parameter's name."""

@@ -183,7 +183,11 @@ function sentence({ modules, of }) {
 function patchOf({ filename, lineno, before, after, added_ns, modules, of, step }, { steps }) {
   const warm = step ? "" : "; the time of a first step is unreliable";
   const where = steps.length > 1 ? `step ${steps[step].number}` : "a step";
-  const time = h("p", "agv-muted", `about ${formatDuration(added_ns)} more in ${where}${warm}`);
+  const added =
+    added_ns < 0
+      ? "added time not known: backward did not get there"
+      : `about ${formatDuration(added_ns)} more in ${where}${warm}`;
+  const time = h("p", "agv-muted", added);
   if (!lineno) return [time];
   const old = before.trim();
   const replaced = after.trim() || "checkpoint(module, x, use_reentrant=False)";

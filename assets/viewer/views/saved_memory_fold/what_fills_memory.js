@@ -45,7 +45,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
   const { scene } = store;
   const predicted =
     plan &&
-    `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(summaryOf(scene, plan.step).peak_nbytes)} as it is: backward recomputes ${formatBytes(plan.recomputed_nbytes)}.`;
+    `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(summaryOf(scene, plan.step).peak_nbytes)} as it is${plan.added_ns < 0 ? "" : `: backward recomputes ${formatBytes(plan.recomputed_nbytes)}`}.`;
   const [first, ...rest] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
   const titles = kindTitles(scene);
   const bytesOf = (/** @type {Ribbon} */ ribbon) => heldAtPeak(scene, fold, ribbon, held);
