@@ -516,7 +516,8 @@ class SavedMemoryModel:
                 copied[call.step] += call.copied
             elif region_id == call_id:
                 recompute_ns[call.step] += call.recompute_ns
-                if call_id in self.saving and {call.unpacked_seq, call.released_seq} == {None}:
+                is_unused = not call.unpacked_seqs and call.released_seq is None
+                if is_unused and call_id in self.saving:
                     unreached.add(call.step)
                 intervals += [
                     (storage_id, self.nbytes[storage_id], call.entered_seq, call.released_seq)

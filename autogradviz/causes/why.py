@@ -210,10 +210,15 @@ class _Answers:
             return found
         if target in self._assignments:
             return self._of_variable(target)
-        number = re.fullmatch(r"s(\d{1,9})", target)
-        if number and self._analysis.history(int(number[1])) is not None:
-            return self._of_storage(SavedStorage(int(number[1])))
-        return self._of_node(self._node(target))
+        storage = self._storage(target)
+        return self._of_node(self._node(target)) if storage is None else self._of_storage(storage)
+
+    def _storage(self, name: str) -> SavedStorage | None:
+        """Return the saved storage of a name, as "s12"; None if it is the name of none."""
+        number = re.fullmatch(r"s(\d{1,9})", name)
+        if number is None or self._analysis.history(int(number[1])) is None:
+            return None
+        return SavedStorage(int(number[1]))
 
     # --- targets --------------------------------------------------------------------------------
 

@@ -301,7 +301,7 @@ class SceneCallTime:
 
     call: int  # index into call_frames; of a node, the line that called backward; -1 if unknown
     origin: int  # of a node, the line of its forward op; else the same
-    module: str  # the innermost one, "" for the root or none
+    module: str  # the innermost one, the class of the model for its own forward, "" for none
     phase: str  # "forward", "backward", "recompute", "optimizer" or "outside"
     step: int  # index into steps, -1 without one
     count: int  # of ops, node runs or recomputations

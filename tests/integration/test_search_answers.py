@@ -46,8 +46,8 @@ def test_names_of_modules_may_have_or_lack_the_name_of_the_model():
 
 def sums_by_module(trace):
     scene = trace._viewer_scene
-    times = {row.module: 0 for row in scene.module_times}
-    for row in scene.module_times:
+    times = {row.module: 0 for row in scene.call_times}
+    for row in scene.call_times:
         times[row.module] += row.count
     sizes = dict.fromkeys((row.module for row in scene.counted_storages), 0)
     for row in scene.counted_storages:

@@ -274,11 +274,14 @@ test("the slowest module has all its phases in one row", () => {
 });
 
 test("the slowest module is the first one of its bars, and what is in none is one row", () => {
-  const row = (module, phase, ns) => ({ module, phase, step: 0, count: 1, ns });
+  const row = (module, phase, ns) => ({
+    ...{ call: -1, origin: -1, step: 0, count: 1 },
+    ...{ module, phase, ns },
+  });
   const timed = makeIndex({
     ...TABLES,
     nodes: [],
-    module_times: [
+    call_times: [
       row("", "forward", 2e6),
       row("enc", "forward", 3e6),
       row("", "backward", 2e6),
