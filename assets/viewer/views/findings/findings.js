@@ -45,7 +45,12 @@ export class Findings {
     this.element = h(
       "div",
       lists.length ? "agv-split" : "agv-split agv-alone",
-      lists.length > 0 && h("aside", "agv-side", ...lists),
+      lists.length > 0 &&
+        h(
+          "aside",
+          `agv-side ${store.scene.findings.length === 1 ? "agv-one-finding" : ""}`,
+          ...lists,
+        ),
       this.main,
     );
     onArrows(this.list, (step) => {
@@ -75,7 +80,7 @@ export class Findings {
     this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
     this.audit.replaceChildren(...this.entries.map((at) => this.#auditRow(audit_entries[at], at)));
     const chosen = scene.findings[finding];
-    const placeOfEntry = scene.cause_steps[audit_entries[entry]?.steps[0]]?.nodes[0];
+    const placeOfEntry = nodeOfStep(scene, scene.cause_steps[audit_entries[entry]?.steps[0]]);
     this.main.replaceChildren(
       ...(entry >= 0
         ? [entryCard(this.store, audit_entries[entry]), ...this.#picture(placeOfEntry)]
@@ -290,6 +295,17 @@ function nodeOf({ detaches }, { nodes, culprit_file: file, culprit_line: line, r
     detaches.find((each) => each.filename === file && each.lineno === line)?.reader ??
     (reader < 0 ? undefined : reader)
   );
+}
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @param {import("../../types.js").SceneCauseStep | undefined} step
+ * @returns {number | undefined} one of its nodes, of its line if one is
+ */
+function nodeOfStep({ nodes }, step) {
+  const isAt = (/** @type {number} */ at) =>
+    nodes[at].lineno === step?.lineno && nodes[at].filename === step.filename;
+  return step && (step.nodes.find(isAt) ?? [...nodes.keys()].find(isAt) ?? step.nodes[0]);
 }
 
 /**
