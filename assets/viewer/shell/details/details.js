@@ -2,6 +2,8 @@
 /** The details panel: the selected node, group or storage, or else the recording. */
 
 import { recomputedByNode } from "../../scene/range_profile.js";
+import { stepOfNode } from "../../scene/step_of_time_or_node.js";
+import { isHeldAtPeak } from "../../scene/storage_holds.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { nodesWithin } from "../../scene/scene_index.js";
 import { sameItem } from "../../shared_view_state.js";
@@ -70,7 +72,7 @@ export function makeDetails(store) {
     later = 0;
     follow();
   };
-  store.subscribe(["selected"], () => fill());
+  store.subscribe(["selected", "step"], () => fill());
   store.subscribe(["time", "station"], () => {
     later ||= window.setTimeout(followSoon, store.time === null ? 0 : FOLLOW_MS);
   });
@@ -166,7 +168,7 @@ function nodeDetails(store, index) {
     ...savedTensorSection(
       store,
       sceneIndex.savedTensors[index],
-      node.saved_nbytes ? `${formatBytes(node.saved_nbytes)} kept` : "",
+      node.saved_nbytes ? `${formatBytes(node.saved_nbytes)} saved` : "",
     ),
     ...parameterSection(store, sceneIndex.parameters[index]),
   );
@@ -207,7 +209,7 @@ function groupDetails(store, index) {
         ["path", group.path && h("code", "", group.path)],
         ["saved", formatBytes(group.nbytes)],
         ["recomputed", group.recomputed_nbytes ? formatBytes(group.recomputed_nbytes) : ""],
-        ["held at peak", group.kind === "step" ? "" : formatBytes(group.peak_nbytes)],
+        heldAtPeak(store, group, nodes),
         ["repeats", group.repeat > 1 ? `${group.repeat} identical blocks` : ""],
         ["checkpoint", group.checkpointed ? `recomputed ${group.recomputes}×` : ""],
         ["backward", { not_run: "not reached", ran: "ran", failed: "failed" }[group.state]],
@@ -228,6 +230,29 @@ function groupDetails(store, index) {
     ),
   );
   return parts;
+}
+
+/**
+ * @param {Store} store
+ * @param {import("../../types.js").SceneGroup} group
+ * @param {number[]} nodes of the group
+ * @returns {[label: string, bytes: string]} what the group holds at the peak of the step that it is
+ *   in, or of the recording
+ */
+function heldAtPeak({ scene, sceneIndex }, group, nodes) {
+  const steps = new Set(nodes.map((at) => stepOfNode(scene, scene.nodes[at])));
+  const [step] = steps;
+  const { number } = scene.steps[step] ?? {};
+  if (group.kind === "step") return ["", ""];
+  if (steps.size > 1 || !scene.steps[1]) return ["held at peak", formatBytes(group.peak_nbytes)];
+  const isHeld = isHeldAtPeak(scene, step);
+  const ids = new Set(
+    nodes.flatMap((at) => sceneIndex.savedTensors[at]).map((each) => each.storage_id),
+  );
+  const sum = [...scene.counted_storages]
+    .filter((each) => ids.has(each.storage_id) && isHeld(each))
+    .reduce((total, { nbytes }) => total + nbytes, 0);
+  return [`held at peak of step ${number}`, formatBytes(sum)];
 }
 
 /**

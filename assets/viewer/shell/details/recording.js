@@ -7,7 +7,7 @@ import { whyButton } from "./why_trail.js";
 import { factRowsOfRecording } from "../facts_with_view_links.js";
 import { h, section } from "../../dom.js";
 import { recomputedByNode } from "../../scene/range_profile.js";
-import { stepOfNode } from "../../scene/step_of_time_or_node.js";
+import { inStep, stepOfNode } from "../../scene/step_of_time_or_node.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import {
   formatBytes,
@@ -39,7 +39,8 @@ function largestPart({ groups, summary: { saved_nbytes: all } }) {
  * @returns {(HTMLElement | false)[]}
  */
 export function recordingDetails(store) {
-  const { summary, nodes, answers } = store.scene;
+  const { summary, nodes, answers, steps } = store.scene;
+  const { step } = store;
   const parts = [
     titleSection(summary.title, "", largestPart(store.scene), "", summary.error_type !== ""),
     ...findingSections(store, [...store.scene.findings.keys()]),
@@ -79,7 +80,7 @@ export function recordingDetails(store) {
   let slow = [];
   for (let at = 0; at < nodes.length; at++) {
     const least = slow[MAX_SLOW - 1]?.[1] ?? 0;
-    if (durations[at] <= least) continue;
+    if (durations[at] <= least || !inStep(step, () => stepOfNode(store.scene, nodes[at]))) continue;
     const ns = durations[at] - recomputedByNode(store.scene, nodes[at]);
     if (ns <= least) continue;
     slow.push([at, ns]);
@@ -92,7 +93,10 @@ export function recordingDetails(store) {
       const which = differences(store.scene, at, alike);
       return nodeLink(store, at, formatDuration(ns), dotted([nameOf(at), ...which]));
     });
-    const aside = summary.recomputations ? "without recomputation" : "";
+    const aside = dotted([
+      step >= 0 && `step ${steps[step].number}`,
+      summary.recomputations && "without recomputation",
+    ]);
     parts.push(section("Slowest nodes", aside, h("div", "agv-slow", ...rows)));
   }
   const counts = [
