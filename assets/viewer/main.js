@@ -212,9 +212,10 @@ function mountScene(root, scene, model, open, node) {
   else if (ran && !hostSelects) store.set("view", view);
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
   // What two runs of a region did says more than where backward stopped.
-  const differs =
-    first?.mechanism === "diverge" && scene.diffs.some((row) => row.region === first.region);
-  if (differs && store.view === "graph" && !hostSelects && node < 0) store.showRegion(first.region);
+  const differs = first?.mechanism === "diverge" && first.region >= 0;
+  if (differs && store.view === "graph" && !hostSelects && node < 0) {
+    store.showRegion(first.region);
+  }
   // A narrow one has no room for words.
   if (
     first &&

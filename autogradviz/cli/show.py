@@ -70,7 +70,7 @@ def compiled_table(analysis: Analysis) -> Table:
     for region in regions[:MOST_REGIONS]:
         table.add_row(
             Text(region.name),
-            format_bytes(region.saved_nbytes),
+            " ".join(saved_texts(region)),
             f"in {plural(len(region.saved), 'slot')}",
             _recomputed(region),
             Text(_origin(region), style="dim"),

@@ -197,6 +197,16 @@ function groupDetails(store, index) {
   const group = scene.groups[index];
   const nodes = nodesWithin(sceneIndex, index);
   const saved = nodes.flatMap((node) => sceneIndex.savedTensors[node]);
+  const [step, ...others] = new Set(nodes.map((at) => stepOfNode(scene, scene.nodes[at])));
+  // What is in one step holds nothing at the peak of another one.
+  const isHeld = isHeldAtPeak(scene, step);
+  const ids = new Set(saved.map((each) => each.storage_id));
+  const held =
+    others.length || !scene.steps[1]
+      ? group.peak_nbytes
+      : [...scene.counted_storages]
+          .filter((each) => ids.has(each.storage_id) && isHeld(each))
+          .reduce((sum, { nbytes }) => sum + nbytes, 0);
   const parts = [
     titleSection(group.label, contentsText(group), group.type_name, "", !!group.error, [
       ...(group.path ? [copyButton("path", group.path)] : []),
@@ -209,7 +219,7 @@ function groupDetails(store, index) {
         ["path", group.path && h("code", "", group.path)],
         ["saved", formatBytes(group.nbytes)],
         ["recomputed", group.recomputed_nbytes ? formatBytes(group.recomputed_nbytes) : ""],
-        heldAtPeak(store, group, nodes),
+        ["held at peak", group.kind === "step" ? "" : formatBytes(held)],
         ["repeats", group.repeat > 1 ? `${group.repeat} identical blocks` : ""],
         ["checkpoint", group.checkpointed ? `recomputed ${group.recomputes}×` : ""],
         ["backward", { not_run: "not reached", ran: "ran", failed: "failed" }[group.state]],
@@ -230,29 +240,6 @@ function groupDetails(store, index) {
     ),
   );
   return parts;
-}
-
-/**
- * @param {Store} store
- * @param {import("../../types.js").SceneGroup} group
- * @param {number[]} nodes of the group
- * @returns {[label: string, bytes: string]} what the group holds at the peak of the step that it is
- *   in, or of the recording
- */
-function heldAtPeak({ scene, sceneIndex }, group, nodes) {
-  const steps = new Set(nodes.map((at) => stepOfNode(scene, scene.nodes[at])));
-  const [step] = steps;
-  const { number } = scene.steps[step] ?? {};
-  if (group.kind === "step") return ["", ""];
-  if (steps.size > 1 || !scene.steps[1]) return ["held at peak", formatBytes(group.peak_nbytes)];
-  const isHeld = isHeldAtPeak(scene, step);
-  const ids = new Set(
-    nodes.flatMap((at) => sceneIndex.savedTensors[at]).map((each) => each.storage_id),
-  );
-  const sum = [...scene.counted_storages]
-    .filter((each) => ids.has(each.storage_id) && isHeld(each))
-    .reduce((total, { nbytes }) => total + nbytes, 0);
-  return [`held at peak of step ${number}`, formatBytes(sum)];
 }
 
 /**

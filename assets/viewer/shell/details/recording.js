@@ -87,11 +87,10 @@ export function recordingDetails(store) {
     slow = slow.sort((a, b) => b[1] - a[1]).slice(0, MAX_SLOW);
   }
   if (slow.length) {
-    const nameOf = (/** @type {number} */ at) => nodes[at].module || nodes[at].op;
     const rows = slow.map(([at, ns]) => {
-      const alike = slow.map(([other]) => other).filter((other) => nameOf(other) === nameOf(at));
-      const which = differences(store.scene, at, alike);
-      return nodeLink(store, at, formatDuration(ns), dotted([nameOf(at), ...which]));
+      const name = nodes[at].module || nodes[at].op;
+      const [iteration, own] = timesOf(store.scene, at);
+      return nodeLink(store, at, formatDuration(ns), dotted([name, iteration, step < 0 && own]));
     });
     const aside = dotted([
       step >= 0 && `step ${steps[step].number}`,
@@ -110,21 +109,13 @@ export function recordingDetails(store) {
 }
 
 /**
- * Return the iteration, step or line of a node, as far as others of its module have another one.
- *
  * @param {import("../../types.js").Scene} scene
  * @param {number} node
- * @param {number[]} alike it and the others
- * @returns {string[]}
+ * @returns {string[]} the iteration and the step of a node, if there are several
  */
-function differences(scene, node, alike) {
-  const { groups, nodes, steps } = scene;
-  const partsOf = (/** @type {number} */ at) => {
-    const { group, lineno } = nodes[at];
-    let around = groups[group];
-    while (around.index && around.kind !== "iteration") around = groups[around.parent];
-    const { number } = steps[stepOfNode(scene, nodes[at])] ?? {};
-    return [around.index ? around.label : "", `step ${number}`, `line ${lineno}`];
-  };
-  return partsOf(node).filter((part, at) => alike.some((each) => partsOf(each)[at] !== part));
+function timesOf({ groups, nodes, steps }, node) {
+  let around = groups[nodes[node].group];
+  while (around.index && around.kind !== "iteration") around = groups[around.parent];
+  const at = steps[1] ? stepOfNode({ steps }, nodes[node]) : -1;
+  return [around.index ? around.label : "", at < 0 ? "" : `step ${steps[at].number}`];
 }

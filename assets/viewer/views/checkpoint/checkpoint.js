@@ -112,7 +112,7 @@ export class Checkpoint {
       ? [top, sums, this.held?.element ?? null, all, ...details]
       : [banner, ...details, all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
-    this.description.replaceChildren(...describeRegion(chosen, banner !== null, rows));
+    this.description.replaceChildren(...describeRegion(chosen));
     const diffs = regionDiffs(this.store, chosen);
     this.diffs.replaceChildren(...diffs);
     this.diffs.hidden = !diffs.length;
@@ -200,9 +200,7 @@ export class Checkpoint {
    */
   #diffTable(rows) {
     if (!rows.length) {
-      const text =
-        "This region has not been recomputed, so there is nothing to compare with its forward.";
-      return h("p", "agv-empty-text", text);
+      return h("p", "agv-empty-text", "This region has not been recomputed.");
     }
     const head = ["compare", "forward", "shape", "line", "recompute", "shape", "line"].map((text) =>
       h("th", "", text),

@@ -8,7 +8,7 @@ import { sameItem } from "../../shared_view_state.js";
 /** @typedef {import("../../shared_view_state.js").Item} Item */
 
 /** Room for the frames around rows. */
-export const ROWS_MARGIN = 20;
+const ROWS_MARGIN = 20;
 
 /**
  * @param {Box} box

@@ -5,7 +5,7 @@ import { visibleFor } from "../../scene/scene_index.js";
 import { centered, fitTo, clampTo } from "./camera.js";
 import { graphRect } from "./paint/arrow_at_detach.js";
 import { marksAt } from "../compiled/paint_and_hit_test_region_in_graph.js";
-import { ROWS_MARGIN, extentOf, findBox, mainColumnX, rectOf, rowsNear } from "./boxes_of_items.js";
+import { extentOf, findBox, mainColumnX, rectOf, rowsNear } from "./boxes_of_items.js";
 import { stoppedNode } from "../../scene/state_at_replayed_time.js";
 
 /** The smallest scale at which text is readable. */
@@ -45,23 +45,17 @@ export function initialCamera(canvas) {
   const item = victim === undefined ? null : visibleFor(store.sceneIndex, open, victim);
   const box = findBox(placement, item);
   const stopped = stoppedNode(store.scene);
-  const end = stopped >= 0 && findBox(placement, visibleFor(store.sceneIndex, open, stopped));
+  const end = stopped < 0 ? null : findBox(placement, visibleFor(store.sceneIndex, open, stopped));
   if (box && end && end !== box) {
     // From the victim to where backward stopped, if text is readable then.
     const parts = [box, end].map((each) => extentOf(sceneIndex.scene, each));
-    const [x, y] = [Math.min(...parts.map(({ left }) => left)), Math.min(box.y, end.y)];
-    const path = {
-      x: x - ROWS_MARGIN,
-      y: y - ROWS_MARGIN,
-      w:
-        Math.max(parts[0].right, parts[1].right, end.x + end.width + ROLE_WIDTH) -
-        x +
-        2 * ROWS_MARGIN,
-      h: Math.max(...parts.map(({ bottom }) => bottom)) - y + 2 * ROWS_MARGIN,
-    };
-    const { scale } = fitTo(path, width, height);
+    const x = Math.min(...parts.map(({ left }) => left));
+    const y = Math.min(box.y, end.y);
+    const right = Math.max(...parts.map((each) => each.right), end.x + end.width + ROLE_WIDTH);
+    const h = Math.max(box.y, end.y) + 2 * end.height - y;
+    const { scale } = fitTo({ x, y, w: right - x, h }, width, height);
     if (scale >= READABLE) {
-      const camera = centered(path, width, height, Math.min(SCROLLED, scale));
+      const camera = centered({ x, y, w: right - x, h }, width, height, Math.min(SCROLLED, scale));
       return clampTo(graph, camera, width, height);
     }
   }
