@@ -58,7 +58,7 @@ _KINDS: Final = (
     (
         "A different number of tensors was saved",
         "checkpoint-different-number",
-        "saved {again} when recomputed, not {first}",
+        "recomputed {again}, not {first}",
     ),
     (
         "have different metadata",
@@ -68,7 +68,7 @@ _KINDS: Final = (
     (
         "trying to save more tensors during",
         "checkpoint-more-saved",
-        "saved more than {tensors} when recomputed",
+        "recomputed more than {tensors}",
     ),
 )
 
@@ -193,8 +193,8 @@ def _recomputation_differs(
     victim = cause.victim if cause is not None else None
     did = title.format(
         first=len(region.saved),
-        tensors=plural(len(region.saved), "tensor"),
-        again=plural(len(again.saved), "tensor"),
+        tensors=plural(len(region.saved), "saved tensor"),
+        again=plural(len(again.saved), "saved tensor"),
         kinds=_kinds_that_differ(mismatches),
     )
     name = region.module or region.function
