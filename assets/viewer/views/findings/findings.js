@@ -45,12 +45,7 @@ export class Findings {
     this.element = h(
       "div",
       lists.length ? "agv-split" : "agv-split agv-alone",
-      lists.length > 0 &&
-        h(
-          "aside",
-          `agv-side ${store.scene.findings.length === 1 ? "agv-one-finding" : ""}`,
-          ...lists,
-        ),
+      lists.length > 0 && h("aside", "agv-side", ...lists),
       this.main,
     );
     onArrows(this.list, (step) => {
@@ -77,6 +72,7 @@ export class Findings {
   #fill() {
     const { scene, finding, entry } = this.store;
     const { audit_entries } = scene;
+    this.element.classList.toggle("agv-one-finding", scene.findings.length === 1 && entry < 0);
     this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
     this.audit.replaceChildren(...this.entries.map((at) => this.#auditRow(audit_entries[at], at)));
     const chosen = scene.findings[finding];
