@@ -91,5 +91,5 @@ def test_the_title_names_what_was_written_its_line_and_the_effect():
         finding.title
         == f"self.load was written by line {line}, so module 0 recomputed other shapes"
     )
-    state = "self.load (float32 4) was written once when recomputation started."
+    state = "self.load (float32 4) had been written once when recomputation started."
     assert state in " ".join(finding.explanation.split())

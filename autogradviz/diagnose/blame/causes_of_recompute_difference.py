@@ -190,7 +190,8 @@ def _difference(best: StateChanged) -> str:
     elif _same_value(best):
         before, after = state_texts(best.before, best.after)
         how = after.removeprefix(before).removeprefix(", ") or "another object"
-        values = f"({before}) was {how} when recomputation started"
+        verb = "had been" if how.startswith("written") else "was"
+        values = f"({before}) {verb} {how} when recomputation started"
     else:
         before, after = _before(best), _after(best)
         values = f"{before} when forward started and {after} when recomputation started"
