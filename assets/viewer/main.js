@@ -211,8 +211,19 @@ function mountScene(root, scene, model, open, node) {
   else if (scene.summary.compared_with) store.set("view", "compare");
   else if (ran && !hostSelects) store.set("view", view);
   else if (victim !== undefined && !hostSelects) store.reveal({ kind: "node", index: victim });
+  // What two runs of a region did says more than where backward stopped.
+  const differs = first?.mechanism === "diverge" && first.region >= 0;
+  if (differs && store.view === "graph" && !hostSelects && node < 0) {
+    store.showRegion(first.region);
+  }
   // A narrow one has no room for words.
-  if (first && store.view === "graph" && !hostSelects && node < 0 && root.clientWidth <= 760) {
+  if (
+    first &&
+    /graph|checkpoint/.test(store.view) &&
+    !hostSelects &&
+    node < 0 &&
+    root.clientWidth <= 760
+  ) {
     store.set("view", "findings");
   }
   const leave = model.get("_link") ? connectAddress(store) : () => {};

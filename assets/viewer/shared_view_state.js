@@ -3,6 +3,7 @@
 
 import { groupsAround, relatedTo } from "./scene/scene_index.js";
 import { findGradientPath } from "./scene/gradient_path.js";
+import { stepAt, stepOfNode } from "./scene/step_of_time_or_node.js";
 
 /** @typedef {{kind: "node" | "group" | "storage", index: number}} Item */
 /** @typedef {"after hooks" | "before hooks"} SavedForm */
@@ -98,6 +99,8 @@ export class Store {
     /** @type {State["line"]} */
     this.line = null;
     this.step = -1;
+    /** Index of the step that is replayed, -1 without a time. */
+    this.replayed = -1;
     this.plan = -1;
     /** @type {State["matches"]} */
     this.matches = null;
@@ -151,8 +154,18 @@ export class Store {
     }
     state[key] = value;
     if (key === "selected") this.#follow();
+    if (key === "time") this.#followTime();
     this.#emit(key);
     return true;
+  }
+
+  /** Open the step that is replayed, and choose it if one is chosen. */
+  #followTime() {
+    const { scene, time, replayed } = this;
+    this.replayed = time === null || !scene.steps[1] ? -1 : stepAt(scene, time);
+    if (this.replayed < 0 || this.replayed === replayed) return;
+    if (this.step >= 0) this.set("step", this.replayed);
+    this.#openStep(this.replayed);
   }
 
   /** Compute what a new selection consists of; show its finding and region in their views. */
@@ -164,6 +177,7 @@ export class Store {
     if (found.length && !found.includes(this.finding)) this.set("finding", found[0]);
     const { region } = scene.nodes[selected.index];
     if (region >= 0) this.set("region", region);
+    if (this.step >= 0) this.set("step", stepOfNode(scene, scene.nodes[selected.index]));
   }
 
   /**
@@ -248,10 +262,20 @@ export class Store {
    * @param {number} step its index, -1 for all steps
    */
   showStep(step) {
-    const { groups, regions, steps } = this.scene;
+    const { regions } = this.scene;
     const own = regions.findIndex((each) => each.step === step);
     if (own >= 0 && regions[this.region].step !== step) this.set("region", own);
-    if (!this.set("step", step) || step < 0) return;
+    if (this.set("step", step) && step >= 0) this.#openStep(step);
+  }
+
+  /**
+   * Open a step in the graph instead of the others.
+   *
+   * @param {number} step its index
+   */
+  #openStep(step) {
+    const { groups, steps } = this.scene;
+    if (!steps[step]) return;
     const label = `step ${steps[step].number}`;
     const group = groups.findIndex((each) => each.kind === "step" && each.label === label);
     if (group < 0) return;

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.analysis.tensor_and_module_tables import acyclic
 from autogradviz.events import (
     NO_ID,
+    BackwardEnded,
     BackwardStarted,
     FrozenTensorsFound,
     GradAccumulated,
@@ -357,6 +358,17 @@ class CausalGraph:
             for each in {tensor_id, self.sharded_of_whole.get(tensor_id, tensor_id)}:
                 found[each].append(backward_id)
         return found
+
+    @cached_property
+    def not_reached_yet(self) -> set[int]:
+        """The leaves without a gradient that a backward which raised would have reached."""
+        log = self.analysis.log
+        failed = {event.backward_id for event in log.of(BackwardEnded) if event.failed}
+        found: set[int] = set()
+        for event in log.of(BackwardStarted) if failed else ():
+            if event.backward_id in failed and event.accumulate and not event.input_tensor_ids:
+                found.update(*(self.reached_leaves(root) for root in event.root_ids))
+        return found - self.got_gradient.keys()
 
     @cached_property
     def requested(self) -> dict[int, None]:

@@ -91,6 +91,8 @@ def short_source_line(location: SourceLocation | None) -> tuple[str, int, str]:
     return short_path(filename).rpartition("/")[2], lineno, text
 
 
+_TENSOR: Final = re.compile(r"(\w+ [\w×]+(?: \w+(?::\d+)?)?) #(\d+) v(\d+)(, requires grad)?")
+
 _LENGTH: Final = re.compile(r"len (\d+)(?:, (.*) first|, content (\w+))?")
 
 
@@ -103,7 +105,11 @@ def state_texts(before: str, after: str) -> tuple[str, str]:
     """Return two recorded states of one object in words: "1 key" and "2 keys".
 
     What else is known of containers, such as "2 keys, first 0", is there if they are as long.
+    Of a tensor, the second one says how often it was written since: "float32 4, written once".
     """
+    tensors = _TENSOR.fullmatch(before), _TENSOR.fullmatch(after)
+    if any(tensors):
+        return _tensor_texts((before, after), tensors)
     found = _LENGTH.fullmatch(before), _LENGTH.fullmatch(after)
     is_mapping = any(match is not None and match[2] is not None for match in found)
     lengths = [match[1] for match in found if match is not None]
@@ -112,6 +118,24 @@ def state_texts(before: str, after: str) -> tuple[str, str]:
         state if match is None else _container_text(match, is_mapping=is_mapping, brief=brief)
         for state, match in zip((before, after), found, strict=True)
     )
+    return first, second
+
+
+def _tensor_texts(
+    states: tuple[str, str], found: tuple[re.Match[str] | None, re.Match[str] | None]
+) -> tuple[str, str]:
+    first, second = (
+        state if match is None else match[1] + (match[4] or "")
+        for state, match in zip(states, found, strict=True)
+    )
+    before, after = found
+    if first == second and before is not None and after is not None:
+        writes = int(after[3]) - int(before[3])
+        if before[2] != after[2]:
+            second += ", in other memory"
+        elif writes > 0:
+            times = {1: "once", 2: "twice"}.get(writes, f"{writes:,} times")
+            second += f", written {times}"
     return first, second
 
 

@@ -11,8 +11,13 @@ from autogradviz.analysis.analysis import UNNAMED
 from autogradviz.analysis.formatting import percent, plural
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
-from autogradviz.causes.silent_mistakes_in_losses_and_noise import COMPARING, is_chosen_log
-from autogradviz.diagnose.blame.search_gradient_cuts import ADDING, fix_of_cut, gradient_cuts
+from autogradviz.causes.silent_mistakes_in_losses_and_noise import is_chosen_log
+from autogradviz.diagnose.blame.search_gradient_cuts import (
+    ADDING,
+    COMPARING,
+    fix_of_cut,
+    gradient_cuts,
+)
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import unused_results_of_grad
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, fix_of, reason_of
 from autogradviz.diagnose.fact import Fact
@@ -59,7 +64,8 @@ class _Effects:
         behind = graph.parameters_behind(*ops[:_CALLS], ops[-1])
         if not behind:
             return None  # the values depend on no parameter: data, initialization
-        without = behind - graph.got_gradient.keys() - self._requested
+        reached = graph.got_gradient.keys() | graph.not_reached_yet
+        without = behind - reached - self._requested
         if line.kind == "zero":
             zero = {each for each in behind if graph.final_norms.get(each) == 0}
             without |= zero
@@ -75,7 +81,7 @@ class _Effects:
         # What autograd.grad returned is no gradient of a parameter for an optimizer.
         others = (
             "gradients come from other paths only"
-            if behind & graph.got_gradient.keys()
+            if behind & reached
             else "only torch.autograd.grad returns gradients of them"
         )
         effect = (
@@ -100,12 +106,15 @@ class _Effects:
                 "The loss uses these values here:",
                 used,
             ],
-            confidence="likely" if without and line.kind != "numbers" else "hint",
+            confidence=(
+                "likely" if without and line.effective and line.kind != "numbers" else "hint"
+            ),
             parameters=tuple(sorted(without or behind)),
             share=max(lost, share if not without else lost),
             others=tuple(line.others),
             events=tuple(seqs),
-            fix=fix_of_cut(self._evidence, line),
+            # What is detached without an effect is meant as it is.
+            fix=fix_of_cut(self._evidence, line) if line.effective or line.kind != "detach" else "",
             slug="gradient-zero" if line.kind == "zero" and without else "",
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.analysis.formatting import format_shape, percent, plural
 from autogradviz.causes.order_of_facts import weight
+from autogradviz.diagnose.blame.search_gradient_cuts import COMPARING
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.source.operands_changed_as_fixes import (
     expression_of,
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
     from autogradviz.diagnose.finding import Mechanism
 
 
-COMPARING: Final = frozenset(
-    {
-        "sub", "rsub", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
-        "binary_cross_entropy", "binary_cross_entropy_with_logits",
-    }
-)  # fmt: skip
-"""Operators that compare the elements of two tensors."""
 _COMBINING: Final = frozenset({"mul", "div", "add"})
 """Operators that combine the elements of two tensors, as a weight with the loss of its sample."""
 _WITH_TARGET: Final = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"})

@@ -17,6 +17,7 @@ from autogradviz.render.terminal_text import (
     saved_rows,
     strip_controls,
 )
+from autogradviz.scene.compiled.columns_by_line_or_block import saved_texts
 from autogradviz.scene.label_text_and_width import block_prefix, merge_numbered_names
 from autogradviz.scene.summary_and_steps import summarize
 from autogradviz.support.import_rich_keep_random_state import Group, Padding, Table, Text
@@ -70,7 +71,7 @@ def compiled_table(analysis: Analysis) -> Table:
     for region in regions[:MOST_REGIONS]:
         table.add_row(
             Text(region.name),
-            format_bytes(region.saved_nbytes),
+            " ".join(saved_texts(region)),
             f"in {plural(len(region.saved), 'slot')}",
             _recomputed(region),
             Text(_origin(region), style="dim"),

@@ -146,6 +146,20 @@ def checkpointed():
 
 
 @reproducible
+def checkpointed_steps():
+    model = Stack(2, checkpointed=True)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def steps():
+        for _ in range(3):
+            model(torch.ones(2, 8, requires_grad=True)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return record(model, steps)
+
+
+@reproducible
 def reentrant():
     model = nn.Sequential(Block(8), Block(8))
 

@@ -77,7 +77,8 @@ def test_rows_around_a_failure_keep_their_forward_ops_although_other_rows_are_wi
     page.set_viewport_size({"width": 1280, "height": 760})
     stage.settle()
     texts = {each["text"] for each in drawn_texts(page, ".agv-canvas")}
-    assert {"Bmm", "Softmax", "Backward0", "qkv.weight, bias"} <= texts
+    assert {"Bmm", "Softmax", "Backward0", "proj.weight, bias"} <= texts
+    assert {"victim", "backward stopped here"} <= texts
 
 
 @pytest.mark.parametrize("make", [gated, failing_transformer, recordings.failing])
@@ -138,3 +139,25 @@ def test_source_opens_at_the_line_that_is_to_blame(open_page, make):
     assert line.locator(".agv-source-number").text_content() == str(scene.findings[0].culprit_line)
     pane, at = page.locator(".agv-files").bounding_box(), line.bounding_box()
     assert pane["y"] <= at["y"] <= pane["y"] + pane["height"] - at["height"]
+
+
+@pytest.mark.parametrize("width", [1400, 900])
+def test_a_failed_recomputation_opens_with_both_runs_of_the_line(open_page, width):
+    page = open_page(viewport={"width": width, "height": 800})
+    stage = Stage(page, growing_cache(), view="")
+    assert page.get_attribute(".agv", "data-view") == "checkpoint"
+    title = page.locator(".agv-pane-checkpoint h3").first
+    assert "self.attn.cache was set by line" in title.text_content()
+    assert title.bounding_box()["height"] < 2.5 * 20  # at most two lines
+    stage.show("graph")
+    assert page.locator(".agv-details h3").first.is_visible()
+
+
+def test_the_title_of_the_only_finding_is_printed_once_in_a_narrow_view(open_page):
+    page = open_page(viewport={"width": 420, "height": 800})
+    stage = Stage(page, growing_cache(), view="")
+    assert page.get_attribute(".agv", "data-view") == "findings"
+    title = stage.scene.findings[0].title
+    shown = page.get_by_text(title, exact=True).locator("visible=true")
+    assert shown.count() == 1
+    assert shown.bounding_box()["y"] < 200

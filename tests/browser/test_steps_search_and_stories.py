@@ -64,6 +64,34 @@ def test_a_click_on_a_step_of_the_timeline_shows_it_and_another_one_all(open_pag
     assert page.input_value(STEP_MENU) == "-1"
 
 
+def test_the_graph_stays_in_the_chosen_step(open_page):
+    stage = Stage(open_page(), recordings.retained())
+    page, scene = stage.page, stage.scene
+    page.select_option(STEP_MENU, label="step 1")
+    stage.settle()
+    page.locator(".agv-slow button").first.click()
+    stage.settle()
+    assert page.input_value(STEP_MENU) == "1"
+    node = next(n for n in scene.nodes if n.node_id == stage.selected()["id"])
+    step = scene.steps[1]
+    assert step.start_ns <= node.born_ns <= step.end_ns
+
+
+def test_the_graph_opens_the_step_that_is_replayed(open_page):
+    stage = Stage(open_page(), recordings.retained())
+    page = stage.page
+    page.select_option(STEP_MENU, label="step 0")
+    stage.settle()
+    axis = page.locator(".agv-scrubber canvas").first.bounding_box()
+    page.mouse.click(axis["x"] + 0.97 * axis["width"], axis["y"] + axis["height"] / 2)
+    stage.settle()
+    last = len(stage.scene.steps) - 1
+    assert page.input_value(STEP_MENU) == str(last)
+    opened = page.locator("[role=treeitem][aria-expanded=true]").all_text_contents()
+    assert any(text.startswith(f"step {last}") for text in opened)
+    assert not any(text.startswith("step 0") for text in opened)
+
+
 # --- search ---------------------------------------------------------------------------------------
 
 

@@ -131,3 +131,44 @@ def test_folded_regions_are_the_sum_of_their_module_rows(open_page, picture):
     stage.page.keyboard.press("Enter")
     assert rows.locator("visible=true").count() == 1 + len(scene.regions)
     stage.page.screenshot(path=picture("checkpoint-folded"))
+
+
+def test_the_source_of_two_runs_has_the_results_of_the_first_difference(open_page):
+    scene = recordings.diverging()
+    stage = Stage(open_page(), scene)
+    stage.show("checkpoint")
+    row = next(row for row in scene.diffs if row.status == "changed" and row.forward_line)
+    columns = stage.page.locator(".agv-sources > div")
+    for column, text in (
+        (columns.nth(0), f"{row.forward_op} {row.forward_shape}"),
+        (columns.nth(1), f"{row.recompute_op} {row.recompute_shape}"),
+    ):
+        tags = column.locator(".agv-changed .agv-source-tag").all_text_contents()
+        assert text in tags
+
+
+def test_regions_are_listed_and_summed_by_step(open_page):
+    scene = recordings.checkpointed_steps()
+    stage = Stage(open_page(), scene)
+    stage.show("checkpoint")
+    rows = stage.page.locator("[aria-label='Checkpoint regions'] > *").all_text_contents()
+    heads = [text for text in rows if text.startswith("step ")]
+    assert heads == ["step 0", "step 1", "step 2"]
+    assert not any("call " in text for text in rows)
+    in_step = [region for region in scene.regions if region.step == 0]
+    freed = format_bytes(sum(region.freed_nbytes for region in in_step))
+    sentence = stage.page.locator(".agv-difference-more").first.text_content()
+    assert sentence.startswith(f"In step 0, {len(in_step)} regions keep")
+    assert f"instead of {freed}" in sentence
+
+
+def test_what_a_group_of_one_step_holds_is_that_at_the_peak_of_the_step(open_page):
+    scene = recordings.equal_steps()
+    stage = Stage(open_page(), scene)
+    step = next(group for group in scene.groups if group.kind == "step")
+    group = next(group for group in scene.groups if group.parent == step.index)
+    assert group.peak_nbytes == 0  # at the peak of the recording, which is in the last step
+    stage.page.locator("[role=treeitem]", has_text=group.label).first.click()
+    stage.settle()
+    details = stage.page.text_content(".agv-details")
+    assert f"held at peak{format_bytes(group.nbytes)}" in details

@@ -53,7 +53,11 @@ class Stage:
         page.evaluate(MOUNT, base64.b64encode(pack(scene)).decode())
         page.wait_for_selector(".agv-shell")
         opens_on = page.get_attribute(".agv", "data-view")
-        if scene.ribbons and view and opens_on in {"fold", "graph", "findings"} - {view}:
+        if (
+            scene.ribbons
+            and view
+            and opens_on in {"fold", "graph", "findings", "checkpoint"} - {view}
+        ):
             self.show(view)
         if scene.nodes and page.locator(".agv-pane-graph:not([hidden])").count():
             page.wait_for_selector(".agv-canvas[data-camera]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -63,3 +64,32 @@ def test_the_line_that_updates_the_state_is_named():
     change = scene().changes[-1]
     assert (change.name, change.before, change.after) == ("Routed.calls", "5", "6")
     assert (change.filename, change.lineno) == (__file__, line_of("calls += 1"))
+
+
+class Balanced(nn.Module):
+    """A router whose buffer changes the choice of the next call."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.register_buffer("load", torch.zeros(4))
+
+    def forward(self, x):
+        chosen = x[: 2 + int(self.load.sum())]
+        self.load += 1
+        return self.inner(chosen).exp().sum() + x.sum()
+
+
+def test_the_title_names_what_was_written_its_line_and_the_effect():
+    model = nn.Sequential(Balanced())
+    with pytest.raises(RuntimeError), autogradviz.record(model) as trace:
+        checkpoint(model[0], torch.rand(8, 4), use_reentrant=False).backward()
+    finding = trace.diagnose()[0]
+    lines, first = inspect.getsourcelines(Balanced)
+    line = first + next(at for at, text in enumerate(lines) if "load += 1" in text)
+    assert (
+        finding.title
+        == f"self.load was written by line {line}, so module 0 recomputed other shapes"
+    )
+    state = "self.load (float32 4) had been written once when recomputation started."
+    assert state in " ".join(finding.explanation.split())

@@ -5,6 +5,7 @@ from threading import Event, Thread
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
@@ -1112,3 +1113,57 @@ def test_clearing_between_the_backwards_of_two_losses_is_found(clears_between):
     assert [each.slug for each in found] == ["gradients-discarded"] * clears_between
     if found:
         assert found[0].culprit.text.endswith("# between")
+
+
+class Quantizer(nn.Module):
+    """The nearest code of each value, without a way for the gradient around the choice."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.decode = nn.Linear(4, 3), nn.Linear(3, 4)
+        self.codes = nn.Embedding(5, 3)
+
+    def forward(self, x):
+        z = self.encode(x)
+        chosen = torch.cdist(z, self.codes.weight).argmin(1)
+        q = self.codes(chosen)
+        term = functional.mse_loss(q.detach(), z.detach()) + functional.mse_loss(q, z.detach())
+        return functional.mse_loss(self.decode(q), x) + term
+
+
+def test_an_integer_explains_a_missing_gradient_before_the_detached_target_of_a_term():
+    model = Quantizer()
+    with autogradviz.record(model) as trace:
+        model(torch.rand(6, 4)).backward()
+    finding = trace.diagnose()[0]
+    assert finding.slug == "gradient-missing"
+    assert "argmin(1)" in finding.culprit.text
+    assert "straight through" in finding.fix
+    target = next(entry for entry in trace.audit() if "term = " in entry.statement)
+    assert (target.confidence, target.fix) == ("hint", "")
+    assert [entry.statement for entry in trace.audit()].index(target.statement) > 0
+
+
+class _Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise ValueError("in backward")
+
+
+def test_what_a_backward_that_raised_would_have_reached_lost_no_gradient():
+    first, aside, last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    with (
+        pytest.raises(ValueError, match="in backward"),
+        autogradviz.record(nn.ModuleList([first, aside, last])) as t,
+    ):
+        h = first(torch.rand(3, 4))
+        chosen = h[h.argmax(1) % 3]
+        weight = aside(h.detach()).argmax(1)
+        last(_Raises.apply(h) + chosen + weight[:, None]).sum().backward()
+    lost = {name for entry in t.audit().of("cut") if "gradient: " in entry.effect
+            for name in entry.parameters}  # fmt: skip
+    assert lost == {"1.weight", "1.bias"}

@@ -190,7 +190,7 @@ def test_op_that_only_the_forward_ran_is_the_first_difference():
         ],
     )
     assert finding.slug == "checkpoint-different-number"
-    assert "Recomputation saved 1 tensors, forward saved 2" in finding.title
+    assert finding.title == "block recomputed 1 saved tensor, not 2"
     assert str(finding.culprit) == "a.py:50"
     assert "never saved" in finding.explanation
 

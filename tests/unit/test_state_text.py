@@ -24,3 +24,21 @@ def test_lengths_of_a_container_are_in_words(before, after, words):
     assert [is_length(state) for state in (before, after)] == [
         state.startswith("len") for state in (before, after)
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("float32 4 #214 v0", "float32 4 #214 v1", ("float32 4", "float32 4, written once")),
+        ("int64 scalar #2 v3", "int64 scalar #2 v1003",
+         ("int64 scalar", "int64 scalar, written 1,000 times")),
+        ("float32 4 cuda:0 #2 v0", "float32 4 cuda:0 #7 v0",
+         ("float32 4 cuda:0", "float32 4 cuda:0, in other memory")),
+        ("float32 4 #2 v0, requires grad", "float32 4 #2 v0",
+         ("float32 4, requires grad", "float32 4")),
+        ("absent", "float32 2×4 #5 v0", ("absent", "float32 2×4")),
+        ("float32 2×4 #5 v0", "float32 3×4 #6 v0", ("float32 2×4", "float32 3×4")),
+    ],
+)  # fmt: skip
+def test_a_tensor_is_told_by_its_writes_not_by_its_address(before, after, words):
+    assert state_texts(before, after) == words

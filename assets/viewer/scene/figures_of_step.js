@@ -78,12 +78,12 @@ function durations(scene, start, end) {
 /**
  * @param {Store} store
  * @param {Iterable<{kind: string, ref: number}>} boxes
- * @returns {string} "15 of 408 nodes drawn": the others are in closed groups, on edges or badges
+ * @returns {string} "15 of 408 nodes drawn": the others are in closed groups
  */
 export function drawnNodes({ scene, step }, boxes) {
   const own = (/** @type {number} */ at) => step < 0 || stepOfNode(scene, scene.nodes[at]) === step;
   const drawn = [...boxes].filter(({ kind, ref }) => kind === "node" && own(ref)).length;
-  const all = step < 0 ? scene.summary.nodes : [...scene.nodes].filter((_, at) => own(at)).length;
+  const all = step < 0 ? scene.nodes.length : [...scene.nodes].filter((_, at) => own(at)).length;
   const part = drawn < all ? `${formatCount(drawn)} of ` : "";
   return `${part}${plural(all, "node")}${step < 0 ? "" : ` of step ${scene.steps[step].number}`} drawn`;
 }

@@ -27,6 +27,14 @@ export function ramp(at) {
 }
 
 /**
+ * Return the fill of an amount, which is stronger for a larger one.
+ *
+ * @param {number} at from 0 to 1
+ * @returns {Tint}
+ */
+const amount = (at) => ({ hue: "path", share: 0.06 + (MAX_SHARE - 0.06) * at });
+
+/**
  * @typedef {object} Coloring
  * @property {(node: number) => Tint} node
  * @property {(group: number) => Tint | null} group
@@ -195,14 +203,14 @@ function amountColoring(sceneIndex, values, format) {
   const most = values.reduce((best, value) => Math.max(best, value), 0);
   const least = values.reduce((best, value) => (value > 0 ? Math.min(best, value) : best), most);
   const tint = (/** @type {number} */ value) =>
-    value > 0 ? ramp(Math.log(value / least) / (Math.log(most / least) || 1)) : NO_TINT;
+    value > 0 ? amount(Math.log(value / least) / (Math.log(most / least) || 1)) : NO_TINT;
   return {
     node: (node) => tint(values[node]),
     group: memoize((group) => {
       const inside = nodesWithin(sceneIndex, group);
       return tint(inside.reduce((best, n) => Math.max(best, values[n]), 0));
     }),
-    scale: ramp,
+    scale: amount,
     low: format(least),
     high: format(most),
   };

@@ -1,7 +1,7 @@
 // @ts-check
 /** The index of the training step of a time or node, and whether something of a step is shown. */
 
-/** @typedef {import("../types.js").Scene} Scene */
+/** @typedef {Pick<import("../types.js").Scene, "steps">} Scene */
 
 /**
  * @param {Scene} scene

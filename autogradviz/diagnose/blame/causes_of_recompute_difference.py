@@ -37,7 +37,7 @@ from autogradviz.diagnose.blame.tensors_replaced_or_overwritten import (
 )
 from autogradviz.diagnose.evidence.recompute_value_diff import first_value_mismatch
 from autogradviz.diagnose.evidence.requires_grad_flow import storages
-from autogradviz.diagnose.finding_text import short_location
+from autogradviz.diagnose.finding_text import line_number_or_place, short_location
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.regions_repaired_as_fixes import (
     kept_open,
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 # --- find why a recomputation differed: the state that changed, and the line that changed it ------
 
+
+MAX_VALUES: Final = 24  # characters of two values in a title
 
 _FOR_THREADS: Final = (
     "# set it inside the checkpointed function, or let backward run as the forward did:\n"
@@ -173,7 +175,7 @@ def _cause_of(
     repaired = _FOR_THREADS if in_thread else _repaired(window, best, culprit)
     return Cause(
         slug=_slug(best),
-        title=_title(best),
+        title=_title(window, best, culprit),
         culprit=culprit,
         lines=(
             _difference(best),
@@ -195,6 +197,11 @@ def _difference(best: StateChanged) -> str:
     """Return a sentence about the state; of a random one, its number says nothing."""
     if best.value_kind == "rng" and best.change_kind != "added":
         values = "was in another state when recomputation started"
+    elif _same_value(best):
+        before, after = state_texts(best.before, best.after)
+        how = after.removeprefix(before).removeprefix(", ") or "another object"
+        verb = "had been" if how.startswith("written") else "was"
+        values = f"({before}) {verb} {how} when recomputation started"
     else:
         before, after = _before(best), _after(best)
         values = f"{before} when forward started and {after} when recomputation started"
@@ -223,19 +230,33 @@ def _display_name(change: StateChanged) -> str:
     return change.state_name if named_item else base_name(change.state_path)
 
 
-def _title(change: StateChanged) -> str:
+def _title(window: RecomputeWindow, change: StateChanged, culprit: SourceLocation | None) -> str:
     name = _display_name(change)
-    if change.value_kind == "array" and change.change_kind == "content":
-        return f"{name} held other values in recomputation"
     if change.value_kind == "rng" and change.change_kind != "added":
         return f"{name} was in another state in recomputation"
-    if _same_value(change):
-        return f"{name} was another object, or written, before recomputation"
-    if change.in_forward:
-        verb = "is set" if change.before in {"None", "absent"} else "changes"
-        return f"{name} {verb} during forward"
-    before, after = _before(change), _after(change)
-    return f"{name} {before} in forward, {after} in recomputation"
+    before, after = state_texts(change.before, change.after)
+    in_thread = other_thread(window.evidence, change) is not None
+    if culprit is not None and change.state_kind == "object" and not in_thread:
+        values = f" from {before} to {after}"
+        if len(values) > MAX_VALUES or change.in_forward or _verb(change) != "changed":
+            values = ""
+        place = line_number_or_place(culprit, window.region.location)
+        return f"{name} was {_verb(change)}{values} by {place}"
+    if change.value_kind == "array" and change.change_kind == "content":
+        return f"{name} held other values in recomputation"
+    if change.in_forward or _same_value(change):
+        when = "in forward" if change.in_forward else "after forward"
+        return f"{name} was {_verb(change)} {when}"
+    return f"{name} {_before(change)} in forward, {after} in recomputation"
+
+
+def _verb(change: StateChanged) -> str:
+    """Return what was done to the state, as a participle."""
+    if change.before in {"None", "absent"}:
+        return "set"
+    if change.after == "absent":
+        return "removed"
+    return {"version": "written", "identity": "replaced"}.get(change.change_kind, "changed")
 
 
 def _before(change: StateChanged) -> str:

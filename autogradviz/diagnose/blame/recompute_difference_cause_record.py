@@ -45,6 +45,14 @@ def with_cause(title: str, cause: Cause | None) -> str:
     return f"{title}: {cause.title}" if cause is not None else title
 
 
+def with_consequence(cause: Cause, subject: str, consequence: str) -> str:
+    """Return a sentence: the cause, and what the recomputation of ``subject`` did because of it."""
+    about_subject = cause.title.removeprefix("it ")
+    if about_subject != cause.title:
+        return f"{subject} {about_subject}, so it {consequence}"
+    return f"{cause.title}, so {subject} {consequence}"
+
+
 def confidence_of(cause: Cause | None) -> Confidence:
     """Return the confidence of a finding with this cause.
 

@@ -34,10 +34,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from autogradviz.analysis import Region, SourceLocation
+    from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.evidence import Evidence
     from autogradviz.diagnose.evidence.requires_grad_flow import EndKind
     from autogradviz.events import ModeChanged
 
+COMPARING: Final = frozenset(
+    {
+        "sub", "rsub", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
+        "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    }
+)  # fmt: skip
+"""Operators that compare the elements of two tensors."""
 ADDING: Final = frozenset({"add", "add_", "sub", "sub_", "rsub"})
 _OPERANDS: Final = 2  # of a difference
 _WRITTEN_BITS: Final = 14  # of the significand of a number that is written in a program
@@ -71,7 +79,67 @@ class Cut:
 @once_per_recording
 def gradient_cuts(evidence: Evidence) -> list[Cut]:
     """Return the lines at which values lose their gradient on the way to a loss, in order."""
-    return CutSearch(evidence).all()
+    cuts = CutSearch(evidence).all()
+    for cut in cuts:
+        _end_at_integers(evidence.causal_graph, cut)
+    _explain_by_integers(evidence, cuts)
+    return cuts
+
+
+def _end_at_integers(graph: CausalGraph, cut: Cut) -> None:
+    """Make a detach inside of an op that returns integers a cut by that op.
+
+    Some ops are recorded as the ops that they consist of: a detach, and the op itself.
+    """
+    made = [index + 1 for index in cut.ops if index + 1 < len(graph.op_names)]
+    if (
+        cut.kind == "detach"
+        and "detach" not in cut.location.text
+        and len(made) == len(cut.ops)
+        and all(
+            graph.analysis.location(graph.stacks[index]) == cut.location
+            and not set(graph.inputs[index]).isdisjoint(graph.outputs[index - 1])
+            and graph.differentiable.isdisjoint(graph.outputs[index])
+            for index in made
+        )
+    ):
+        cut.kind, cut.ops = "integers", dict.fromkeys(made)
+
+
+def _explain_by_integers(evidence: Evidence, cuts: list[Cut]) -> None:
+    """Make cuts by integers explain parameters whose only other cuts are detached targets.
+
+    A target is detached on purpose, as in the commitment term of a quantizer. An index is no
+    cause while others explain what is missing.
+    """
+    graph = evidence.causal_graph
+    known = graph.got_gradient.keys() | graph.not_reached_yet | graph.requested.keys()
+    lost = {
+        id(cut): behind
+        for cut in cuts
+        if cut.kind != "zero" and (cut.effective or cut.kind == "integers")
+        if (behind := graph.parameters_behind(max(cut.ops)) - known)
+    }
+    cuts = [cut for cut in cuts if id(cut) in lost]
+    integers = [cut for cut in cuts if not cut.effective]
+    targets = [cut for cut in cuts if cut.effective and _is_target(graph, cut)]
+    others = [cut for cut in cuts if cut.effective and cut not in targets]
+    by_others = {each for cut in others for each in lost[id(cut)]}
+    of_targets = {each for cut in targets for each in lost[id(cut)]} - by_others
+    for cut in integers:
+        cut.effective = not lost[id(cut)].isdisjoint(of_targets)
+    by_integers = {each for cut in integers if cut.effective for each in lost[id(cut)]}
+    for target in targets:
+        target.effective = not lost[id(target)] <= by_integers
+
+
+def _is_target(graph: CausalGraph, cut: Cut) -> bool:
+    """Return whether the loss compares detached values, or adds a term that is computed of them."""
+    names = {each: graph.op_names[each] for each in cut.readers}
+    compared = [each for each, name in names.items() if name in COMPARING]
+    terms = [each for each, name in names.items()
+             if name in ADDING and graph.size(graph.outputs[each]) == 1]  # fmt: skip
+    return cut.kind == "detach" and bool(compared) and {*compared, *terms} == names.keys()
 
 
 @once_per_recording

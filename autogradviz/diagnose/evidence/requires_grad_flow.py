@@ -93,7 +93,8 @@ FIXES: Final[dict[EndKind, str]] = {
     "mode": "# compute what the loss needs outside this block",
     "write": "# write with gradients enabled, or build the tensor with torch.cat or torch.where",
     "detach": "# leave the detach out, if the gradient is wanted",
-    "integers": "# use a differentiable replacement (softmax, sigmoid, a soft threshold)",
+    "integers": "# use a differentiable replacement (softmax, sigmoid, a soft threshold),\n"
+    "# or pass the gradient straight through: y = x + (y - x).detach()",
     "number": "# use the tensor in the loss; call .item() only to print or log",
     "reentrant": "checkpoint(function, *args, use_reentrant=False)",
     "backward": "torch.autograd.grad(loss, inputs, create_graph=True)  # or loss.backward(...)",

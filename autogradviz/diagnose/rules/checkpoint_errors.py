@@ -8,11 +8,13 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.align_ops import align_saves, place_replaced
+from autogradviz.analysis.formatting import plural
 from autogradviz.diagnose.blame.causes_of_recompute_difference import find_cause
 from autogradviz.diagnose.blame.recompute_difference_cause_record import (
     cause_lines,
     confidence_of,
     with_cause,
+    with_consequence,
 )
 from autogradviz.diagnose.evidence.failed_or_changed_unpacks import failed_save
 from autogradviz.diagnose.evidence.recompute_value_diff import contents_known, first_changed_save
@@ -57,17 +59,17 @@ _KINDS: Final = (
     (
         "A different number of tensors was saved",
         "checkpoint-different-number",
-        "Recomputation saved {again} tensors, forward saved {first}",
+        "recomputed {again}, not {first}",
     ),
     (
         "have different metadata",
         "checkpoint-different-metadata",
-        "Recomputation saved tensors of different shapes or types",
+        "recomputed other {kinds}",
     ),
     (
         "trying to save more tensors during",
         "checkpoint-more-saved",
-        "Recomputation saved more than the {first} tensors of the forward",
+        "recomputed more than {tensors}",
     ),
 )
 
@@ -190,14 +192,21 @@ def _recomputation_differs(
     # A surplus save is the recomputation's: the victim is the line that made it.
     surplus = diverged if slug == "checkpoint-more-saved" else None
     victim = cause.victim if cause is not None else None
-    counts = title.format(first=len(region.saved), again=len(again.saved))
+    did = title.format(
+        first=len(region.saved),
+        tensors=plural(len(region.saved), "saved tensor"),
+        again=plural(len(again.saved), "saved tensor"),
+        kinds=_kinds_that_differ(mismatches),
+    )
+    name = region.module or region.function
+    name = f"module {name}" if name[:1].isdigit() else name
     ops = (pair.forward, pair.recompute) if pair is not None else ()
     nodes = evidence.analysis.graph.nodes
     owners = [nodes.get(first.node_id) for first, _ in mismatches
               if first is not None and first.node_id is not None]  # fmt: skip
     return Draft(
         slug=slug,
-        title=with_cause(counts + in_module(region.module or region.function), cause),
+        title=with_consequence(cause, name, did) if cause is not None else f"{name} {did}",
         culprit=(cause.culprit if cause is not None else None) or diverged or region.location,
         victim=victim or surplus or _affected_line(region, again, mismatches) or diverged,
         explanation=[
@@ -234,6 +243,15 @@ def _mismatched_saves(
         for first, second in pairs
         if first is None or second is None or _metadata(first) != _metadata(second)
     ]
+
+
+def _kinds_that_differ(mismatches: list[tuple[SavedTensor | None, SavedTensor | None]]) -> str:
+    """Return "shapes", "types", "devices" or several of them, of pairs of saves."""
+    pairs = [(_metadata(first), _metadata(second)) for first, second in mismatches
+             if first is not None and second is not None]  # fmt: skip
+    kinds = enumerate(("shapes", "types", "devices"))
+    found = [kind for at, kind in kinds if any(first[at] != now[at] for first, now in pairs)]
+    return " and ".join(found or ("shapes", "types"))
 
 
 def _metadata(saved: SavedTensor) -> tuple[tuple[int, ...], str, str]:

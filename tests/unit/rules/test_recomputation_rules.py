@@ -90,8 +90,8 @@ def test_a_value_is_the_one_at_the_start_if_the_region_itself_changes_it(script)
     place = ("object", ("scales", "[0]"), "2", "5")
     (own,) = recomputation_raised(script, changed(*place, at="t.py:5", in_forward=True))
     (other,) = recomputation_raised(script, changed(*place, at="t.py:5", in_forward=False))
-    assert own.title.endswith("scales changes during forward")
-    assert other.title.endswith("was 2 in forward, 5 in recomputation")
+    assert own.title.endswith("scales was changed by line 5")
+    assert other.title.endswith("scales was changed from 2 to 5 by line 5")
 
 
 def test_mode_missing_in_the_recomputation_is_the_cause(script):

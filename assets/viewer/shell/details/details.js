@@ -2,6 +2,8 @@
 /** The details panel: the selected node, group or storage, or else the recording. */
 
 import { recomputedByNode } from "../../scene/range_profile.js";
+import { stepOfNode } from "../../scene/step_of_time_or_node.js";
+import { isHeldAtPeak } from "../../scene/storage_holds.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { nodesWithin } from "../../scene/scene_index.js";
 import { sameItem } from "../../shared_view_state.js";
@@ -70,7 +72,7 @@ export function makeDetails(store) {
     later = 0;
     follow();
   };
-  store.subscribe(["selected"], () => fill());
+  store.subscribe(["selected", "step"], () => fill());
   store.subscribe(["time", "station"], () => {
     later ||= window.setTimeout(followSoon, store.time === null ? 0 : FOLLOW_MS);
   });
@@ -166,7 +168,7 @@ function nodeDetails(store, index) {
     ...savedTensorSection(
       store,
       sceneIndex.savedTensors[index],
-      node.saved_nbytes ? `${formatBytes(node.saved_nbytes)} kept` : "",
+      node.saved_nbytes ? `${formatBytes(node.saved_nbytes)} saved` : "",
     ),
     ...parameterSection(store, sceneIndex.parameters[index]),
   );
@@ -195,6 +197,16 @@ function groupDetails(store, index) {
   const group = scene.groups[index];
   const nodes = nodesWithin(sceneIndex, index);
   const saved = nodes.flatMap((node) => sceneIndex.savedTensors[node]);
+  const [step, ...others] = new Set(nodes.map((at) => stepOfNode(scene, scene.nodes[at])));
+  // What is in one step holds nothing at the peak of another one.
+  const isHeld = isHeldAtPeak(scene, step);
+  const ids = new Set(saved.map((each) => each.storage_id));
+  const held =
+    others.length || !scene.steps[1]
+      ? group.peak_nbytes
+      : [...scene.counted_storages]
+          .filter((each) => ids.has(each.storage_id) && isHeld(each))
+          .reduce((sum, { nbytes }) => sum + nbytes, 0);
   const parts = [
     titleSection(group.label, contentsText(group), group.type_name, "", !!group.error, [
       ...(group.path ? [copyButton("path", group.path)] : []),
@@ -207,7 +219,7 @@ function groupDetails(store, index) {
         ["path", group.path && h("code", "", group.path)],
         ["saved", formatBytes(group.nbytes)],
         ["recomputed", group.recomputed_nbytes ? formatBytes(group.recomputed_nbytes) : ""],
-        ["held at peak", group.kind === "step" ? "" : formatBytes(group.peak_nbytes)],
+        ["held at peak", group.kind === "step" ? "" : formatBytes(held)],
         ["repeats", group.repeat > 1 ? `${group.repeat} identical blocks` : ""],
         ["checkpoint", group.checkpointed ? `recomputed ${group.recomputes}×` : ""],
         ["backward", { not_run: "not reached", ran: "ran", failed: "failed" }[group.state]],

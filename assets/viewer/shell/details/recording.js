@@ -7,7 +7,7 @@ import { whyButton } from "./why_trail.js";
 import { factRowsOfRecording } from "../facts_with_view_links.js";
 import { h, section } from "../../dom.js";
 import { recomputedByNode } from "../../scene/range_profile.js";
-import { stepOfNode } from "../../scene/step_of_time_or_node.js";
+import { inStep, stepOfNode } from "../../scene/step_of_time_or_node.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import {
   formatBytes,
@@ -39,7 +39,8 @@ function largestPart({ groups, summary: { saved_nbytes: all } }) {
  * @returns {(HTMLElement | false)[]}
  */
 export function recordingDetails(store) {
-  const { summary, nodes, answers } = store.scene;
+  const { summary, nodes, answers, steps } = store.scene;
+  const { step } = store;
   const parts = [
     titleSection(summary.title, "", largestPart(store.scene), "", summary.error_type !== ""),
     ...findingSections(store, [...store.scene.findings.keys()]),
@@ -79,20 +80,22 @@ export function recordingDetails(store) {
   let slow = [];
   for (let at = 0; at < nodes.length; at++) {
     const least = slow[MAX_SLOW - 1]?.[1] ?? 0;
-    if (durations[at] <= least) continue;
+    if (durations[at] <= least || !inStep(step, () => stepOfNode(store.scene, nodes[at]))) continue;
     const ns = durations[at] - recomputedByNode(store.scene, nodes[at]);
     if (ns <= least) continue;
     slow.push([at, ns]);
     slow = slow.sort((a, b) => b[1] - a[1]).slice(0, MAX_SLOW);
   }
   if (slow.length) {
-    const nameOf = (/** @type {number} */ at) => nodes[at].module || nodes[at].op;
     const rows = slow.map(([at, ns]) => {
-      const alike = slow.map(([other]) => other).filter((other) => nameOf(other) === nameOf(at));
-      const which = differences(store.scene, at, alike);
-      return nodeLink(store, at, formatDuration(ns), dotted([nameOf(at), ...which]));
+      const name = nodes[at].module || nodes[at].op;
+      const [iteration, own] = timesOf(store.scene, at);
+      return nodeLink(store, at, formatDuration(ns), dotted([name, iteration, step < 0 && own]));
     });
-    const aside = summary.recomputations ? "without recomputation" : "";
+    const aside = dotted([
+      step >= 0 && `step ${steps[step].number}`,
+      summary.recomputations && "without recomputation",
+    ]);
     parts.push(section("Slowest nodes", aside, h("div", "agv-slow", ...rows)));
   }
   const counts = [
@@ -106,21 +109,13 @@ export function recordingDetails(store) {
 }
 
 /**
- * Return the iteration, step or line of a node, as far as others of its module have another one.
- *
  * @param {import("../../types.js").Scene} scene
  * @param {number} node
- * @param {number[]} alike it and the others
- * @returns {string[]}
+ * @returns {string[]} the iteration and the step of a node, if there are several
  */
-function differences(scene, node, alike) {
-  const { groups, nodes, steps } = scene;
-  const partsOf = (/** @type {number} */ at) => {
-    const { group, lineno } = nodes[at];
-    let around = groups[group];
-    while (around.index && around.kind !== "iteration") around = groups[around.parent];
-    const { number } = steps[stepOfNode(scene, nodes[at])] ?? {};
-    return [around.index ? around.label : "", `step ${number}`, `line ${lineno}`];
-  };
-  return partsOf(node).filter((part, at) => alike.some((each) => partsOf(each)[at] !== part));
+function timesOf({ groups, nodes, steps }, node) {
+  let around = groups[nodes[node].group];
+  while (around.index && around.kind !== "iteration") around = groups[around.parent];
+  const at = steps[1] ? stepOfNode({ steps }, nodes[node]) : -1;
+  return [around.index ? around.label : "", at < 0 ? "" : `step ${steps[at].number}`];
 }

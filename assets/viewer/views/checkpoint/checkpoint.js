@@ -18,6 +18,9 @@ import { sideBySide } from "./source_lines_side_by_side.js";
 /** @typedef {import("../../types.js").SceneRegion} Region */
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 
+/** Above the regions of a step. */
+const HEADING = { class: "agv-row agv-muted", attrs: { role: "presentation" } };
+
 /** @param {Region} region */
 const labelOf = (region) => region.module || region.function;
 
@@ -61,11 +64,19 @@ export class Checkpoint {
     this.regions = scene.regions.filter((each) => inStep(step, () => each.step));
     /** @type {Map<string, Region[]>} */
     const calls = new Map();
+    const nameOf = (/** @type {Region} */ each) => `${each.step} ${labelOf(each)}`;
     for (const each of this.regions) {
-      calls.set(labelOf(each), [...(calls.get(labelOf(each)) ?? []), each]);
+      calls.set(nameOf(each), [...(calls.get(nameOf(each)) ?? []), each]);
     }
+    const isSeveral = this.regions.some((each) => each.step !== this.regions[0].step);
     this.list.replaceChildren(
-      ...this.regions.map((each) => this.#entry(each, calls.get(labelOf(each)) ?? [])),
+      ...this.regions.flatMap((each, at) => {
+        const entry = this.#entry(each, calls.get(nameOf(each)) ?? []);
+        const isFirst = isSeveral && each.step !== this.regions[at - 1]?.step;
+        return isFirst
+          ? [h("div", HEADING, `step ${scene.steps[each.step]?.number}`), entry]
+          : [entry];
+      }),
     );
     this.side.hidden = !this.regions.length;
     const chosen = this.regions.find(({ index }) => index === region);
@@ -81,11 +92,15 @@ export class Checkpoint {
     const changes = scene.changes.filter((change) => change.region === region);
     const sources = sideBySide(this.store, rows, changes);
     const banner = regionFinding(this.store, chosen, !sources);
-    const all = allRegions(this.store, this.regions);
-    const { start_ns = 0, end_ns = this.store.sceneIndex.end } = scene.steps[step] ?? {};
-    const { active } = phaseTimes(this.store.sceneIndex, [start_ns, end_ns], step);
-    const whole = banner ? "" : sentenceOfRegions(this.regions, active);
-    const peaks = whole && sentenceOfPeaks(summaryOf(scene, step));
+    // Of several steps, that of the region: their peaks are not summed either.
+    const own = this.regions.filter((each) => each.step === chosen.step);
+    const shown = isSeveral ? chosen.step : step;
+    const all = allRegions(this.store, own);
+    const { start_ns = 0, end_ns = this.store.sceneIndex.end } = scene.steps[shown] ?? {};
+    const { active } = phaseTimes(this.store.sceneIndex, [start_ns, end_ns], shown);
+    const sum = banner ? "" : sentenceOfRegions(own, active);
+    const whole = sum && isSeveral ? `In step ${scene.steps[shown]?.number}, ${sum}` : sum;
+    const peaks = whole && sentenceOfPeaks(summaryOf(scene, shown));
     const top = whole ? h("p", "agv-difference", peaks || whole) : null;
     const style = whole ? "agv-difference-more" : "agv-difference";
     const sentence = rows.length ? h("p", style, sentenceOfRegion(rows)) : null;
@@ -97,7 +112,7 @@ export class Checkpoint {
       ? [top, sums, this.held?.element ?? null, all, ...details]
       : [banner, ...details, all];
     this.main.replaceChildren(...parts.filter((part) => part !== null));
-    this.description.replaceChildren(...describeRegion(chosen, banner !== null, rows));
+    this.description.replaceChildren(...describeRegion(chosen));
     const diffs = regionDiffs(this.store, chosen);
     this.diffs.replaceChildren(...diffs);
     this.diffs.hidden = !diffs.length;
@@ -141,23 +156,12 @@ export class Checkpoint {
         text: labelOf(region),
         title: `${region.function} ${placeOf(region)}`,
       }),
-      alike.length > 1 && h("span", "agv-muted", this.#callOf(region, alike)),
+      alike.length > 1 && h("span", "agv-muted", `call ${alike.indexOf(region) + 1}`),
       failed && h("span", { class: "agv-mutation", title: "differs" }, icon("failed")),
       h("span", "agv-pill agv-recompute", icon("checkpoint"), String(region.recomputes)),
     );
     row.style.paddingLeft = `${12 + 12 * this.#depth(region)}px`;
     return row;
-  }
-
-  /**
-   * @param {Region} region
-   * @param {Region[]} alike regions of the same module
-   * @returns {string} its step, or which call of the module it is if a step calls it several times
-   */
-  #callOf(region, alike) {
-    const step = this.store.scene.steps[region.step];
-    const isOnly = alike.every((each) => each === region || each.step !== region.step);
-    return step && isOnly ? `step ${step.number}` : `call ${alike.indexOf(region) + 1}`;
   }
 
   /**
@@ -196,9 +200,7 @@ export class Checkpoint {
    */
   #diffTable(rows) {
     if (!rows.length) {
-      const text =
-        "This region has not been recomputed, so there is nothing to compare with its forward.";
-      return h("p", "agv-empty-text", text);
+      return h("p", "agv-empty-text", "This region has not been recomputed.");
     }
     const head = ["compare", "forward", "shape", "line", "recompute", "shape", "line"].map((text) =>
       h("th", "", text),

@@ -1,7 +1,6 @@
 // @ts-check
 /** The panels of one region: its properties, its finding, what differed between its two runs. */
 
-import { STATUS_LABELS } from "./diff_table_rows.js";
 import { SCROLLS, h, propertyList, section } from "../../dom.js";
 import { findingSource, fixBlock } from "../findings/finding_sections.js";
 import { formatCount, plural, placeOf } from "../../scene/format_numbers_and_names.js";
@@ -18,17 +17,13 @@ const OUTCOMES = /** @type {Record<string, string>} */ ({
 });
 
 /**
- * Return a region's properties, and the legend of the symbols in its diff.
+ * Return a region's properties.
  *
  * @param {Region} region
- * @param {boolean} differed whether a finding is about its recomputation
- * @param {import("../../types.js").SceneDiffRow[]} rows of its diff
  * @returns {HTMLElement[]}
  */
-export function describeRegion(region, differed, rows) {
+export function describeRegion(region) {
   const place = placeOf(region);
-  const used = new Set(rows.map(({ status }) => STATUS_LABELS[status]));
-  const symbols = Object.values(STATUS_LABELS).filter((label) => used.has(label));
   return [
     section(
       "Region",
@@ -42,10 +37,8 @@ export function describeRegion(region, differed, rows) {
         ["saves", plural(region.saved, "tensor")],
         ["recomputed", `${region.recomputes}×`],
         ["last run", OUTCOMES[region.outcome] ?? region.outcome],
-        ["result", differed ? "differs from the forward" : ""],
       ]),
     ),
-    section("Symbols", "", h("div", "agv-diff-symbols", propertyList(symbols))),
   ];
 }
 

@@ -86,9 +86,13 @@ function markOf(run, line, rows, written) {
     return { line, kind: "culprit", tag, text: "" };
   }
   if (!ran.length) return { line, kind: "absent", tag: "no op ran", text: "" };
-  const last = ran.findLast(differs);
+  const first = ran.find(differs);
   const kind = ran.every(({ status }) => status === "added") ? "added" : "changed";
   const ops = ran.filter(({ status }) => status === "replaced").map((row) => row[`${run}_op`]);
-  const tag = ops.length ? `ran ${ops.join(", ")}` : (last?.[`${run}_shape`] ?? "");
+  const tag = ops.length
+    ? `ran ${ops.join(", ")}`
+    : first
+      ? `${first[`${run}_op`]} ${first[`${run}_shape`]}`
+      : "";
   return { line, kind, tag, text: "" };
 }

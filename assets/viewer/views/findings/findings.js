@@ -72,10 +72,11 @@ export class Findings {
   #fill() {
     const { scene, finding, entry } = this.store;
     const { audit_entries } = scene;
+    this.element.classList.toggle("agv-one-finding", scene.findings.length === 1 && entry < 0);
     this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
     this.audit.replaceChildren(...this.entries.map((at) => this.#auditRow(audit_entries[at], at)));
     const chosen = scene.findings[finding];
-    const placeOfEntry = scene.cause_steps[audit_entries[entry]?.steps[0]]?.nodes[0];
+    const placeOfEntry = nodeOfStep(scene, scene.cause_steps[audit_entries[entry]?.steps[0]]);
     this.main.replaceChildren(
       ...(entry >= 0
         ? [entryCard(this.store, audit_entries[entry]), ...this.#picture(placeOfEntry)]
@@ -289,6 +290,17 @@ function findingPlace(finding) {
   return finding.culprit_file
     ? formatPlace(finding.culprit_file, finding.culprit_line)
     : formatPlace(finding.victim_file, finding.victim_line);
+}
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @param {import("../../types.js").SceneCauseStep | undefined} step
+ * @returns {number | undefined} one of its nodes, of its line if one is
+ */
+function nodeOfStep({ nodes }, step) {
+  const isAt = (/** @type {number} */ at) =>
+    nodes[at].lineno === step?.lineno && nodes[at].filename === step.filename;
+  return step && (step.nodes.find(isAt) ?? [...nodes.keys()].find(isAt) ?? step.nodes[0]);
 }
 
 /**

@@ -59,7 +59,8 @@ export class GraphAroundFinding {
     if (!drawing || this.placement === EMPTY_PLACEMENT) return;
     const { width, height, sceneIndex, placement, open } = this;
     const camera = initialCamera(this);
-    const state = { selected: null, hovered: null, matches: null, coloring: null, time: null };
+    const selected = /** @type {const} */ ({ kind: "node", index: this.focus ?? -1 });
+    const state = { selected, hovered: null, matches: null, coloring: null, time: null };
     paint(
       { ...drawing.pen, scale: camera.scale },
       {

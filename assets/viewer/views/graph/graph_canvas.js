@@ -212,6 +212,7 @@ export class GraphCanvas {
   #show(placement) {
     const before = this.placement;
     const cameraBefore = { ...this.camera };
+    const wasWhole = before !== EMPTY_PLACEMENT && this.#isAcross(graphRect(this));
     this.placement = placement;
     this.hovered = null;
     this.tooltip.hidden = true;
@@ -227,11 +228,20 @@ export class GraphCanvas {
         this.camera.x += to.x - from.x;
         this.camera.y += to.y - from.y;
       }
-      this.#showWhole(to);
+      this.#showWhole(to, wasWhole);
       this.offsets = boxOffsets(before, cameraBefore, placement, this.camera);
       this.transitionStart = performance.now();
     }
     this.schedule();
+  }
+
+  /**
+   * @param {import("./camera.js").Rect} rect
+   * @returns {boolean} whether it is between the left and the right of the view
+   */
+  #isAcross({ x, w }) {
+    const { camera, width } = this;
+    return x >= camera.x && x + w <= camera.x + width / camera.scale;
   }
 
   /** Write how many nodes are drawn. */
@@ -244,14 +254,16 @@ export class GraphCanvas {
    * and so that nothing is blank next to a part of the graph that is out of view.
    *
    * @param {import("../../layout/coordinates.js").Box | undefined} box of the group
+   * @param {boolean} wasWhole whether nothing was out of view at the sides
    */
-  #showWhole(box) {
+  #showWhole(box, wasWhole) {
     const { width, height } = this;
     if (!box || !width) return;
-    const rect = rectOf(box);
-    const { x, scale } = this.camera;
+    const { x: left, w } = graphRect(this);
+    const rect = wasWhole ? { ...rectOf(box), x: left, w } : rectOf(box);
+    const { scale } = this.camera;
     // A group that is in view keeps its place.
-    if (rect.x >= x && rect.x + rect.w <= x + width / scale) return;
+    if (this.#isAcross(rect)) return;
     const across = fitTo({ ...rect, h: 1 }, width, height).scale;
     const factor = Math.min(1, Math.max(READABLE, across) / scale);
     const near = zoomAt(this.camera, factor, 0, (rect.y - this.camera.y) * scale);

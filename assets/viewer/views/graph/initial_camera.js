@@ -5,7 +5,8 @@ import { visibleFor } from "../../scene/scene_index.js";
 import { centered, fitTo, clampTo } from "./camera.js";
 import { graphRect } from "./paint/arrow_at_detach.js";
 import { marksAt } from "../compiled/paint_and_hit_test_region_in_graph.js";
-import { mainColumnX, findBox, rectOf, rowsNear } from "./boxes_of_items.js";
+import { extentOf, findBox, mainColumnX, rectOf, rowsNear } from "./boxes_of_items.js";
+import { stoppedNode } from "../../scene/state_at_replayed_time.js";
 
 /** The smallest scale at which text is readable. */
 export const READABLE = 0.56;
@@ -17,6 +18,8 @@ export const READABLE_VICTIM = 0.68;
 const READABLE_REGION = 0.72;
 /** Scale at which nothing needs to be left out, or at which a picture that is too high is scrolled. */
 export const SCROLLED = 0.85;
+/** The width of "backward stopped here" next to a node. */
+const ROLE_WIDTH = 140;
 /** The scale used if not even the width of the graph fits at a readable scale. */
 export const COMFORTABLE = 0.75;
 
@@ -41,6 +44,21 @@ export function initialCamera(canvas) {
   const { open } = "focus" in canvas ? canvas : store;
   const item = victim === undefined ? null : visibleFor(store.sceneIndex, open, victim);
   const box = findBox(placement, item);
+  const stopped = stoppedNode(store.scene);
+  const end = stopped < 0 ? null : findBox(placement, visibleFor(store.sceneIndex, open, stopped));
+  if (box && end && end !== box) {
+    // From the victim to where backward stopped, if text is readable then.
+    const parts = [box, end].map((each) => extentOf(sceneIndex.scene, each));
+    const x = Math.min(...parts.map(({ left }) => left));
+    const y = Math.min(box.y, end.y);
+    const right = Math.max(...parts.map((each) => each.right), end.x + end.width + ROLE_WIDTH);
+    const h = Math.max(box.y, end.y) + 2 * end.height - y;
+    const { scale } = fitTo({ x, y, w: right - x, h }, width, height);
+    if (scale >= READABLE) {
+      const camera = centered({ x, y, w: right - x, h }, width, height, Math.min(SCROLLED, scale));
+      return clampTo(graph, camera, width, height);
+    }
+  }
   if (box) {
     // The rows around the victim, or else the victim and the write that broke it.
     const { nodes } = sceneIndex.scene;

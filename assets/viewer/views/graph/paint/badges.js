@@ -53,7 +53,8 @@ export function paintSavedTensorBadges(pen, box, badges, room) {
   for (const badge of badges) {
     if (badge.width) paintSavedTensorBadge(pen, badge, badgeX(box, badges, badge), y);
   }
-  const hidden = badges.filter((badge) => !badge.width).length;
+  const rest = badges.filter((badge) => !badge.width);
+  const hidden = rest.length;
   // The arrow of the write ends at a broken badge.
   if (hidden && !badges.some((badge) => badge.width && badge.state === "broken")) {
     // A badge that stands for the others.
@@ -64,12 +65,26 @@ export function paintSavedTensorBadges(pen, box, badges, room) {
     const text = x + widthFor(long) <= box.x + box.width + room ? long : `+${hidden}`;
     const width = widthFor(text);
     roundRect(ctx, x, y, width, BADGE_HEIGHT, 3);
-    ctx.fillStyle = mix(palette.saved, palette.surface, palette.badgeTint);
+    const hue = rest.every(({ state }) => state === rest[0].state)
+      ? hueOf(pen, rest[0])
+      : palette.text2;
+    ctx.fillStyle = mix(hue, palette.surface, palette.badgeTint);
     ctx.fill();
-    setStroke(ctx, mix(palette.saved, palette.surface, 0.55), 1);
+    setStroke(ctx, mix(hue, palette.surface, 0.55), 1);
     ctx.stroke();
     write(pen, text, x + 5, y + BADGE_HEIGHT / 2, style);
   }
+}
+
+/**
+ * @param {Pen} pen
+ * @param {import("../../../types.js").SavedTensorBadge} badge
+ * @returns {string} the color of its state
+ */
+function hueOf({ palette }, { state }) {
+  if (state === "broken" || state === "stale") return palette.mutation;
+  if (state === "recomputed") return palette.recompute;
+  return state === "freed" ? palette.text2 : palette.saved;
 }
 
 /**
@@ -81,9 +96,7 @@ export function paintSavedTensorBadges(pen, box, badges, room) {
 function paintSavedTensorBadge(pen, badge, x, y) {
   const { ctx, palette } = pen;
   const isWritten = badge.state === "broken" || badge.state === "stale";
-  const freed = badge.state === "freed" ? palette.text2 : palette.saved;
-  const other = badge.state === "recomputed" ? palette.recompute : freed;
-  const hue = isWritten ? palette.mutation : other;
+  const hue = hueOf(pen, badge);
   ctx.fillStyle = mix(hue, palette.surface, palette.badgeTint);
   roundRect(ctx, x, y, badge.width, BADGE_HEIGHT, 3);
   ctx.fill();

@@ -88,13 +88,13 @@ export function paintNode(pen, box, node, look) {
 }
 
 /**
- * Return the role of a red node if backward stopped in another one than that of the finding.
+ * Return the role of a red node.
  *
  * @param {SceneNode} node
  * @returns {string}
  */
-export function roleOf({ state, error }) {
-  if (state === "failed") return error ? "" : "backward stopped here";
+export function roleOf({ state }) {
+  if (state === "failed") return "backward stopped here";
   return state === "not_run" ? "victim" : "";
 }
 
