@@ -435,6 +435,7 @@
  * @property {string} shape of the tensor saved first
  * @property {string} dtype
  * @property {string} module the first module that saved it
+ * @property {string} output_of path of the module that the name "c_fc out" is of, "" for other names
  * @property {number} node index of the first node that saved it, -1 if it is not drawn
  * @property {string} filename
  * @property {number} lineno 0 if unknown

@@ -464,6 +464,7 @@ class SceneStorage:
     shape: str  # of the tensor saved first
     dtype: str
     module: str  # the first module that saved it
+    output_of: str  # path of the module that the name "c_fc out" is of, "" for other names
     node: int  # index of the first node that saved it, -1 if it is not drawn
     filename: str
     lineno: int  # 0 if unknown

@@ -23,6 +23,9 @@ export function readableSize(size, scale) {
   return least > size * MAX_GROWTH ? 0 : Math.max(size, least);
 }
 
+/** The end of a place, which is never cut: "ing.py:31" of "keyword_spotting.py:31". */
+const LINE = /[^\s/]{0,6}:\d+$/;
+
 /** @type {Map<string, number>} */
 const widths = new Map();
 
@@ -135,14 +138,16 @@ function cachedWidth(ctx, font, text) {
  */
 function shorten(ctx, font, text, room) {
   if (cachedWidth(ctx, font, text) <= room) return text;
+  const [tail] = LINE.exec(text) ?? [""];
+  const head = text.slice(0, text.length - tail.length);
   let low = 0;
-  let high = text.length;
+  let high = head.length;
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
-    if (cachedWidth(ctx, font, `${text.slice(0, middle)}…`) <= room) low = middle;
+    if (cachedWidth(ctx, font, `${head.slice(0, middle)}…${tail}`) <= room) low = middle;
     else high = middle - 1;
   }
-  return low ? `${text.slice(0, low)}…` : "";
+  return low ? `${head.slice(0, low)}…${tail}` : "";
 }
 
 /**

@@ -15,13 +15,79 @@ import {
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../types.js").SceneStorageEvent} SceneStorageEvent */
+/**
+ * An event that is marked, or a release with the last use, which is too close to it for two marks.
+ *
+ * @typedef {Pick<SceneStorageEvent, "storage" | "time_ns" | "version" | "op" | "ok"> & {kind: SceneStorageEvent["kind"] | "used"}} Mark
+ */
+
+/** Radius of the mark of a use and a release. */
+const USED = 7;
+/** A use that is closer to the release has one mark with it. */
+const NEAR = 14;
+
+/** @param {{kind: string}} mark */
+export const isRelease = ({ kind }) => kind === "used" || kind === "released";
+
+/**
+ * @param {Mark} release
+ * @returns {Mark} the mark of a release and a use
+ */
+export const asUsed = ({ storage, time_ns, op, ok }) => ({
+  kind: "used",
+  version: null,
+  ...{ storage, time_ns, op, ok },
+});
+
+/**
+ * Join each release with the last use of its storage, where their marks would overlap. Of releases
+ * that would overlap, the last one is marked.
+ *
+ * @param {SceneStorageEvent[]} marked events of a row by time
+ * @param {SceneStorageEvent[]} all its events, those without a mark as well
+ * @param {(time: number) => number} x
+ * @returns {Mark[]}
+ */
+export function joinUses(marked, all, x) {
+  const isUse = (/** @type {SceneStorageEvent} */ { kind, ok }) => kind === "unpacked" && ok;
+  /** @type {Set<SceneStorageEvent>} */
+  const joined = new Set();
+  const marks = marked.map((/** @type {Mark} */ each) => {
+    if (each.kind !== "released") return each;
+    const isNear = (/** @type {SceneStorageEvent} */ { time_ns: time }) =>
+      time <= each.time_ns && x(each.time_ns) - x(time) < NEAR;
+    const last = all.findLast(
+      ({ storage, time_ns: time, kind }) =>
+        storage === each.storage &&
+        time <= each.time_ns &&
+        ["saved", "recomputed", "unpacked"].includes(kind),
+    );
+    const near = marked.filter((use) => isUse(use) && isNear(use));
+    const isUsed = last && isUse(last) && (isNear(last) || !marked.includes(last));
+    if (!isUsed && !near.length) return each;
+    for (const use of near) joined.add(use);
+    return asUsed(each);
+  });
+  let next = Infinity;
+  return marks
+    .reverse()
+    .filter((each, at) => {
+      const own = x(each.time_ns);
+      if (joined.has(marked[marked.length - 1 - at])) return false;
+      if (!isRelease(each)) return true;
+      const isCovered = next - own < 2 * USED;
+      next = own;
+      return !isCovered;
+    })
+    .reverse();
+}
 
 /**
  * Paint the marker of an event, next to the marker before it where they would overlap. Saves,
  * clones and successful unpacks without room are left out.
  *
  * @param {Pen} pen
- * @param {SceneStorageEvent} event
+ * @param {Mark} event
  * @param {number} x
  * @param {number} middle y of the lifeline
  * @param {string} hue
@@ -63,6 +129,12 @@ export function paintEventMarker(pen, event, x, middle, hue, free, { movable, ve
       paintDot(ctx, next, middle, 8, palette.surface);
       paintGlyph(ctx, "clone", next, middle, 13, palette.recompute);
       return next + 9;
+    case "used": {
+      const at = Math.min(Math.max(x, free + 3), x + NEAR);
+      paintDot(ctx, at, middle, USED, palette.surface);
+      paintGlyph(ctx, "used", at, middle, 15, palette.saved);
+      return Math.max(free, at + 8);
+    }
     default: {
       // Below the marks that are at its time.
       paintDot(ctx, x, x < free + 4 ? middle + 8 : middle, 3.6, palette.surface, palette.text2);

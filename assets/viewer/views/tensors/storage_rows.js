@@ -1,7 +1,8 @@
 // @ts-check
 /** The saved storages as rows of the lifelines and of the table, identical blocks folded. */
 
-import { nameRange, placeOf } from "../../scene/format_numbers_and_names.js";
+import { dotted, formatBytes, nameRange, placeOf } from "../../scene/format_numbers_and_names.js";
+import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
@@ -10,9 +11,13 @@ import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
  * @property {SceneStorage[]} storages
  * @property {number} nbytes
  * @property {number} atPeak bytes that they hold at the peak
- * @property {number} [held] number of those that are held then
+ * @property {string} [apart] what it differs in from rows of the same name and line
  */
 /** @typedef {keyof typeof COLUMNS} Column */
+
+/** Share of the peak that the rows of the sentence fill, of which it names so many. */
+const MOST = 0.6;
+const NAMED = 2;
 
 export const COLUMNS = {
   tensor: (/** @type {SceneStorage} */ each) => each.name,
@@ -53,8 +58,11 @@ export class StorageRows {
     for (const listener of this.listeners) listener();
   }
 
-  /** @returns {Row[]} those that were written since their save first, unless a column was chosen */
-  #sorted() {
+  /**
+   * @param {boolean} folded
+   * @returns {Row[]} unsorted
+   */
+  group(folded) {
     /** @type {Map<string | number, Row>} */
     const rows = new Map();
     const { scene, step, matches } = this.store;
@@ -62,24 +70,83 @@ export class StorageRows {
     for (const storage of scene.storages) {
       if (!isSavedIn(scene, storage, step)) continue;
       if (matches && !matches.has(storage.node)) continue;
-      const key = this.folded ? foldKey(storage) : storage.index;
-      const row = rows.get(key) ?? { storages: [], nbytes: 0, atPeak: 0, held: 0 };
+      const key = folded ? foldKey(storage) : storage.index;
+      const row = rows.get(key) ?? { storages: [], nbytes: 0, atPeak: 0 };
       rows.set(key, row);
       row.storages.push(storage);
       // What checkpoint dropped is a row because of a problem, and no memory that is held.
       if (storage.holds.length) row.nbytes += storage.nbytes;
-      if (isHeldAt(storage, this.peak.time)) {
-        row.atPeak += storage.nbytes;
-        row.held = (row.held ?? 0) + 1;
+      if (isHeldAt(storage, this.peak.time)) row.atPeak += storage.nbytes;
+    }
+    return [...rows.values()];
+  }
+
+  /**
+   * Give rows of the same name and line what they differ in: shape, step, or else their number.
+   *
+   * @param {Row[]} rows
+   */
+  #addDifferences(rows) {
+    const { scene } = this.store;
+    const split = (/** @type {Row[]} */ same, /** @type {(row: Row) => string} */ textOf) => {
+      const groups = groupBy(same, textOf);
+      if (groups.length > 1) {
+        for (const row of same) row.apart = dotted([row.apart, textOf(row)]);
+      }
+      return groups.filter((group) => group.length > 1);
+    };
+    const stepOf = (/** @type {Row} */ { storages: [{ holds }, another] }) => {
+      const step = another ? undefined : scene.steps[stepAt(scene, holds[0] ?? -1)];
+      return step ? `step ${step.number}` : "";
+    };
+    const nameOf = (/** @type {Row} */ { storages }) =>
+      `${namesOf(scene, storages)} ${placeOf(storages[0])}`;
+    for (const same of groupBy(rows, nameOf)) {
+      for (const equal of split(same, ({ storages: [first] }) => first.shape)) {
+        for (const rest of split(equal, stepOf)) {
+          rest.forEach(
+            (row, at) => (row.apart = dotted([row.apart, `${at + 1} of ${rest.length}`])),
+          );
+        }
       }
     }
+  }
+
+  /** @returns {string} which rows fill most of the memory at the peak, whether or not they are folded */
+  fillers() {
+    const peak = this.peak?.nbytes ?? 0;
+    /** @type {Set<string>} */
+    const all = new Set();
+    let sum = 0;
+    for (const { storages, atPeak } of this.group(true).sort((a, b) => b.atPeak - a.atPeak)) {
+      if (sum >= MOST * peak || !atPeak) break;
+      sum += atPeak;
+      all.add(namesOf(this.store.scene, storages));
+    }
+    const names = [...all];
+    if (!names.length) return "";
+    const rest = names.length > NAMED + 1 ? names.splice(NAMED).length : 0;
+    const last = rest ? `${rest} more` : names.pop();
+    const fill = names.length ? `${names.join(", ")} and ${last} fill` : `${last} fills`;
+    return `${fill} ${formatBytes(sum)} of the ${formatBytes(peak)} at the peak.`;
+  }
+
+  /** @returns {Row[]} those that were written since their save first, unless a column was chosen */
+  #sorted() {
+    const { scene } = this.store;
+    const rows = this.group(this.folded);
     const byBytes = this.column === "bytes";
     const valueOf = (/** @type {Row} */ { storages, nbytes }) =>
-      byBytes ? nbytes : COLUMNS[this.column](storages[0]);
+      byBytes
+        ? nbytes
+        : this.column === "tensor"
+          ? namesOf(scene, storages)
+          : COLUMNS[this.column](storages[0]);
     const harmFirst = (/** @type {Row} */ a, /** @type {Row} */ b) =>
       byBytes && this.descending ? +isHarmed(b.storages[0]) - +isHarmed(a.storages[0]) : 0;
     const sign = this.descending ? -1 : 1;
-    return [...rows.values()].sort(
+    this.#addDifferences(rows);
+    return rows.sort(
       (a, b) =>
         harmFirst(a, b) ||
         (this.chosen ? 0 : b.atPeak - a.atPeak) ||
@@ -109,15 +176,80 @@ function foldKey(storage) {
 export const moduleRange = (storages) => rangeOf(storages.map((each) => each.module));
 
 /**
- * @param {SceneStorage[]} storages
- * @returns {string} "h.0–2 out"
+ * @param {Row[]} rows
+ * @param {(row: Row) => string} keyOf
+ * @returns {Row[][]}
  */
-export const namesOf = (storages) => rangeOf(storages.map((each) => each.name));
+function groupBy(rows, keyOf) {
+  /** @type {Map<string, Row[]>} */
+  const groups = new Map();
+  for (const row of rows) {
+    const key = keyOf(row);
+    const same = groups.get(key) ?? [];
+    groups.set(key, same);
+    same.push(row);
+  }
+  return [...groups.values()];
+}
 
-/** @param {string[]} names */
+/** @type {WeakMap<import("../../types.js").Scene, string>} */
+const roots = new WeakMap();
+
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @returns {string} "GPT." if all paths begin with that module, which is then left out
+ */
+function rootOf(scene) {
+  let root = roots.get(scene);
+  if (root === undefined) {
+    const paths = [...scene.storages].flatMap(({ module }) => module || []);
+    const [first = ""] = (paths[0] ?? "").split(".");
+    const isRoot = first && paths.every((path) => `${path}.`.startsWith(`${first}.`));
+    root = isRoot && [...scene.nodes].some(({ module }) => module === first) ? `${first}.` : "";
+    roots.set(scene, root);
+  }
+  return root;
+}
+
+/**
+ * Return the names of storages with the path of their module: of the one that returned them, or
+ * else of the first that saved them.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @param {SceneStorage[]} storages
+ * @returns {string} "h.0–2.mlp.c_fc out", "h.0–2.attn q"
+ */
+export function namesOf(scene, storages) {
+  const root = rootOf(scene);
+  const names = storages.map(({ name, module, output_of: source }) => {
+    const path = `${source || module}.`;
+    const own = path.startsWith(root) ? path.slice(root.length, -1) : "";
+    if (source) return `${own || source} out`;
+    return own && !name.startsWith(`${own}.`) ? `${own} ${name}` : name;
+  });
+  return rangeOf(names);
+}
+
+/**
+ * @param {string[]} names
+ * @returns {string} one name, with ranges of the numbers in which they differ
+ */
 function rangeOf(names) {
-  const sorted = [...new Set(names)].sort(compare);
-  return nameRange(sorted[0], sorted[sorted.length - 1]);
+  const all = [...new Set(names)].map((name) => name.split(/(\d+)/));
+  const isSame = all.every(
+    (parts) =>
+      parts.length === all[0].length && parts.every((part, at) => at % 2 || part === all[0][at]),
+  );
+  if (!isSame) {
+    const sorted = names.sort(compare);
+    return nameRange(sorted[0], sorted[sorted.length - 1]);
+  }
+  const rangeAt = (/** @type {number} */ at) => {
+    const numbers = all.map((parts) => Number(parts[at]));
+    const [least, most] = [Math.min(...numbers), Math.max(...numbers)];
+    return least === most ? all[0][at] : `${least}–${most}`;
+  };
+  return all[0].map((part, at) => (at % 2 ? rangeAt(at) : part)).join("");
 }
 
 /**
