@@ -84,6 +84,7 @@
  * @property {Flag} good
  * @property {string} topic "gradients", "writes", "memory" or "checkpoints"
  * @property {number} lines of the audit, that the sentence is about: neither good nor bad
+ * @property {number} storage_id of the row that shows it, -1 without one
  */
 
 /**

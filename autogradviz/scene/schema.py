@@ -98,6 +98,7 @@ class SceneFact:
     good: bool
     topic: str  # "gradients", "writes", "memory" or "checkpoints"
     lines: int = 0  # of the audit, that the sentence is about: neither good nor bad
+    storage_id: int = -1  # of the row that shows it, -1 without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
