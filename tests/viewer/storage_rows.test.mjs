@@ -78,6 +78,8 @@ test("a row of several tensors has the range of their names", () => {
   );
   assert.equal(namesIn(outs), "h.0–2 out");
   assert.equal(namesIn([storage(0, [1, 2]), storage(1, [1, 2])]), "x");
+  const others = [2, 4].map((at) => storage(at, [], { module: `g.${at}` }));
+  assert.equal(namesIn(others), "g.2,4 x");
   const means = ["h.0.n1", "h.0.n2", "h.7.n1", "h.7.n2"].map((module, at) =>
     storage(at, [], { name: "mean", module }),
   );

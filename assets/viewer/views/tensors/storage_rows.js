@@ -232,7 +232,7 @@ export function namesOf(scene, storages) {
 
 /**
  * @param {string[]} names
- * @returns {string} one name, with ranges of the numbers in which they differ
+ * @returns {string} one name, with the numbers in which they differ: 0–7, or 2,4 without 3
  */
 function rangeOf(names) {
   const all = [...new Set(names)].map((name) => name.split(/(\d+)/));
@@ -245,9 +245,11 @@ function rangeOf(names) {
     return nameRange(sorted[0], sorted[sorted.length - 1]);
   }
   const rangeAt = (/** @type {number} */ at) => {
-    const numbers = all.map((parts) => Number(parts[at]));
-    const [least, most] = [Math.min(...numbers), Math.max(...numbers)];
-    return least === most ? all[0][at] : `${least}–${most}`;
+    const numbers = [...new Set(all.map((parts) => parts[at]))].sort(compare);
+    const last = numbers[numbers.length - 1];
+    if (numbers.length === 1) return last;
+    if (numbers.length === Number(last) - Number(numbers[0]) + 1) return `${numbers[0]}–${last}`;
+    return numbers.length < 4 ? numbers.join(",") : `${numbers[0]}…${last}`;
   };
   return all[0].map((part, at) => (at % 2 ? rangeAt(at) : part)).join("");
 }
