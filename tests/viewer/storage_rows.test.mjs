@@ -83,7 +83,7 @@ test("a row of several tensors has the range of their names", () => {
   const means = ["h.0.n1", "h.0.n2", "h.7.n1", "h.7.n2"].map((module, at) =>
     storage(at, [], { name: "mean", module }),
   );
-  assert.equal(namesIn(means), "h.0–7.n1–2 mean");
+  assert.equal(namesIn(means), "h.0,7.n1–2 mean");
 });
 
 test("a name has the path of the module that returned the tensor, or that saved it", () => {
