@@ -497,6 +497,7 @@
  * @property {number} backward_ns with recomputations
  * @property {number} nbytes of all its ribbons
  * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds
+ * @property {number[]} shared indices of those into counted_storages
  * @property {number} peak_nbytes the most that its ribbons hold at once
  * @property {number} peak_ns when they do last, -1 if they hold nothing
  * @property {number} held_nbytes at the end of the recording

@@ -529,6 +529,7 @@ class SceneFold:
     backward_ns: int  # with recomputations
     nbytes: int  # of all its ribbons
     shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds
+    shared: tuple[int, ...]  # indices of those into counted_storages
     peak_nbytes: int  # the most that its ribbons hold at once
     peak_ns: int  # when they do last, -1 if they hold nothing
     held_nbytes: int  # at the end of the recording
