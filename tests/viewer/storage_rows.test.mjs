@@ -5,6 +5,7 @@ import test from "node:test";
 import {
   BREAKS,
   functionsOf,
+  linesToShow,
 } from "../../assets/viewer/views/source/excerpt.js";
 import {
   StorageRows,
@@ -214,4 +215,26 @@ test("a line is broken at commas and operators only", () => {
     "1e-4, ",
     "float('-inf')",
   ]);
+});
+
+test("lines without numbers are folded, but for those around the others", () => {
+  const texts = [
+    "def forward(self, x):",
+    "    b = 1",
+    "    c = 2",
+    "    d = 3",
+    "    for each in x:",
+    "        y = each.exp()",
+    "    z = 4",
+    "    return y",
+  ];
+  const lines = new Map(texts.map((text, at) => [at + 1, text]));
+  const shown = (...matter) => [
+    ...linesToShow(lines, [...lines.keys()], (at) => matter.includes(at)),
+  ];
+  assert.deepEqual(
+    shown(6).sort((a, b) => a - b),
+    [1, 5, 6, 7, 8],
+  );
+  assert.deepEqual(shown().length, texts.length);
 });

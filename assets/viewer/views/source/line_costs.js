@@ -3,7 +3,7 @@
 
 import { button, choice, h, listen } from "../../dom.js";
 import { makeMarks } from "./audit_marks.js";
-import { codeLine, functionsOf } from "./excerpt.js";
+import { codeLine, functionsOf, linesToShow } from "./excerpt.js";
 import { costCells, opener } from "./cost_rows.js";
 import {
   COLUMNS,
@@ -23,6 +23,7 @@ import {
 import { kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { isSavedIn } from "../../scene/storage_holds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
+import { betweenOps, phaseTimes } from "../../scene/phase_times.js";
 import { lineLink } from "../panels_and_tables.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
@@ -86,6 +87,12 @@ function showLine(store, scroller) {
   line.closest("details")?.setAttribute("open", "");
   const top = line.getBoundingClientRect().top - scroller.getBoundingClientRect().top;
   scroller.scrollTop += top - scroller.clientHeight / 3;
+  // No row is cut by the names of the columns.
+  const edge = scroller.querySelector(".agv-sticky")?.getBoundingClientRect().bottom ?? 0;
+  const cut = [...scroller.querySelectorAll(".agv-source-line[data-line]")]
+    .map((row) => row.getBoundingClientRect())
+    .find((row) => row.top < edge && row.bottom > edge);
+  if (cut && scroller.scrollTop) scroller.scrollTop -= edge - cut.top;
 }
 
 /**
@@ -117,6 +124,7 @@ class SourcePage {
     this.mode = mode;
     this.costs = callCosts(store.scene, store.step);
     this.compiled = compilerNotes(store);
+    this.shared = sharedLines(store.scene);
     /** @type {Map<string, number[]>} */
     this.nodes = new Map();
     for (const { filename, lineno, index } of store.scene.nodes) {
@@ -183,27 +191,29 @@ class SourcePage {
   sentence() {
     const { scene, step } = this.store;
     const { steps } = scene;
-    const sums = `sums over ${plural(steps.length, "step")}; held at peak: at one time`;
+    const sums = `sums over ${plural(steps.length, "step")}; held at peak: at one time; tint: share of bytes or time`;
     const parts = ownParts(scene, this.costs).filter(({ filename }) => filename);
-    const lead = (
-      /** @type {string} */ text,
-      /** @type {(cost: number[]) => number} */ of,
-      /** @type {(value: number) => string} */ format,
-    ) => {
-      const [most] = parts.sort((a, b) => of(b.cost) - of(a.cost));
-      const value = most && of(most.cost);
-      const itself = this.mode === "itself" ? "" : " by itself";
-      return value ? [lineLink(this.store, most), itself + text + format(value)] : [];
-    };
+    const itself = this.mode === "itself" ? "" : " by itself";
+    const most = (/** @type {(cost: number[]) => number} */ of) =>
+      parts.reduce((a, b) => (of(b.cost) > of(a.cost) ? b : a), parts[0]);
+    const held = parts.length ? most(([, nbytes]) => nbytes) : undefined;
+    const slow = parts.length ? most(timeOf) : undefined;
+    const nbytes = held?.cost[1] ? `holds most at the peak, ${formatBytes(held.cost[1])}` : "";
+    const ns =
+      slow && timeOf(slow.cost) ? `takes most time, ${formatDuration(timeOf(slow.cost))}` : "";
+    const isOne = held === slow && nbytes && ns;
     return [
-      ...lead(
-        " holds most at the peak, ",
-        ([, held]) => held,
-        (nbytes) => `${formatBytes(nbytes)}; `,
-      ),
-      ...lead(" takes most time, ", timeOf, formatDuration),
+      ...(held && nbytes ? [lineLink(this.store, held), `${itself} ${nbytes}`] : []),
+      ...(nbytes && ns ? [isOne ? `, and ${ns}` : "; "] : []),
+      ...(slow && ns && !isOne ? [lineLink(this.store, slow), `${itself} ${ns}`] : []),
       ...(steps.length > 1 && step < 0 ? [h("span", "agv-muted agv-sums", sums)] : []),
     ];
+  }
+
+  /** @returns {string} of which bytes the bars are */
+  #barOfBytes() {
+    const [saved, , recomputed] = this.costs.total;
+    return [saved && "saved", recomputed && "recomputed"].filter(Boolean).join("/");
   }
 
   /** @returns {HTMLElement} the names of the columns */
@@ -218,7 +228,9 @@ class SourcePage {
         "span",
         "agv-source-tag",
         ...this.columns.flatMap((text, at) => [
-          ...(at === 0 || at === 3 ? [h("span", "agv-source-bar", at ? "time" : "bytes")] : []),
+          ...(at === 0 || at === 3
+            ? [h("span", "agv-source-bar", at ? "time" : this.#barOfBytes())]
+            : []),
           h("span", `agv-cell agv-column-${at}`, text),
         ]),
       ),
@@ -238,7 +250,23 @@ class SourcePage {
       );
     const block = h("div", "agv-source agv-source-wide");
     if (unknown.some(Boolean)) block.append(row("without a recorded line", unknown));
-    block.append(row("all lines", total));
+    const { store } = this;
+    const { start_ns, end_ns } = store.scene.steps[store.step] ?? {
+      start_ns: 0,
+      end_ns: store.sceneIndex.end,
+    };
+    const { active, phases } = phaseTimes(store.sceneIndex, [start_ns, end_ns], store.step);
+    const between = restOf(phases, betweenOps);
+    between[5] = Math.max(0, phases.reduce((sum, each) => sum + each.recomputed, 0) - total[5]);
+    const compiling = restOf(phases, ({ compiled }) => compiled);
+    for (const [name, cost] of /** @type {const} */ ([
+      ["between ops", between],
+      ["compiling", compiling],
+    ])) {
+      if (cost.some(Boolean)) block.append(row(name, cost));
+    }
+    const all = total.map((value, at) => value + between[at] + compiling[at]);
+    block.append(row(`all · ${formatDuration(active)} active`, all));
     if (summary.older_nbytes) {
       const steps = plural(summary.older_steps, "step");
       const older = total.map((_, at) => (at === 1 ? summary.older_nbytes : 0));
@@ -267,8 +295,8 @@ class SourcePage {
     return files.map(([file, lines]) => {
       const head = h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file });
       const body = h("div", "agv-scroll", this.#lines(file, lines));
-      if (!packages.has(file) || !own)
-        return h("section", {}, h("div", "agv-view-head", head), body);
+      // A script that only starts the recording ran no op itself.
+      if (!own || rank(file) === 0) return h("section", {}, h("div", "agv-view-head", head), body);
       return h("details", "agv-installed", h("summary", "agv-view-head", head), body);
     });
   }
@@ -281,21 +309,43 @@ class SourcePage {
   #lines(file, lines) {
     const partOf = (/** @type {number} */ lineno) =>
       this.costs.lines.get(placeKey({ filename: file, lineno }));
-    const numbers = functionsOf(lines, (lineno) => {
+    const hasNumbers = (/** @type {number} */ lineno) => {
+      const part = partOf(lineno);
+      return (
+        !!part && (this.mode === "itself" ? ownCost(this.costs, part) : part.cost).some(Boolean)
+      );
+    };
+    const matters = (/** @type {number} */ lineno) => {
       const key = placeKey({ filename: file, lineno });
       const { line } = this.store;
       return (
-        !!partOf(lineno) ||
+        hasNumbers(lineno) ||
         [this.nodes, this.marks, this.compiled].some((known) => known?.has(key)) ||
         isBlamed(this.store, file, lineno) ||
         (!!line && placeKey(line) === key)
       );
-    });
+    };
+    const numbers = functionsOf(lines, matters);
+    const kept = linesToShow(lines, numbers, matters);
     const block = h("div", "agv-source agv-source-wide");
-    numbers.forEach((number, at) => {
+    const lineOf = (/** @type {number} */ number) =>
+      this.#line(file, number, lines.get(number) ?? "", partOf(number));
+    for (let at = 0; at < numbers.length; at++) {
+      const number = numbers[at];
       if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
-      block.append(this.#line(file, number, lines.get(number) ?? "", partOf(number)));
-    });
+      if (kept.has(number)) {
+        block.append(lineOf(number));
+        continue;
+      }
+      const run = [number];
+      while (numbers[at + 1] === number + run.length && !kept.has(numbers[at + 1])) {
+        run.push(numbers[++at]);
+      }
+      const text = `${plural(run.length, "line")} without numbers`;
+      const open = () => more.replaceWith(...run.map(lineOf));
+      const more = h("div", "agv-source-line", button(text, "agv-source-run", open, text));
+      block.append(more);
+    }
     return block;
   }
 
@@ -333,11 +383,27 @@ class SourcePage {
       cells,
     );
     line.dataset["line"] = key;
-    if (part) {
+    if (!part) cells.append(...costCells(COLUMNS.map(() => 0)));
+    else {
       const itself = ownCost(costs, part);
       const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
       const bytes = piecesOfKinds(store.scene, this.kinds.get(key) ?? new Map(), this.most);
       cells.append(...costCells(shown.cost, itself, bytes, this.longest));
+      const heat = Math.max(
+        (shown.cost[0] + shown.cost[2]) / this.most,
+        timeOf(shown.cost) / this.longest,
+      );
+      line.style.setProperty("--heat", `${Math.round(16 * Math.min(1, heat))}%`);
+      const others = [...(this.shared.get(key) ?? [])].sort((a, b) => a - b);
+      const at = this.scroller.classList.contains("agv-without-1") ? 0 : 1;
+      const saved = cells.querySelector(`.agv-column-${at}`);
+      if (others.length && saved && !(shown.cost[0] + shown.cost[2])) {
+        const more = others.length > 1 ? "…" : "";
+        const title = `Saves what is counted at ${plural(others.length, "line")}: ${others.join(", ")}`;
+        saved.replaceChildren(
+          h("span", { class: "agv-muted", text: `as line ${others[0]}${more}`, title }),
+        );
+      }
       const opens = this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
       if (opens) cells.prepend(opens);
     }
@@ -356,6 +422,39 @@ class SourcePage {
     else if (this.compiled.has(key)) cells.append(compilerCell(store, this.compiled.get(key)));
     return line;
   }
+}
+
+/**
+ * @param {import("../../scene/phase_times.js").PhaseTime[]} phases
+ * @param {(phase: import("../../scene/phase_times.js").PhaseTime) => number} of
+ * @returns {number[]} a time of each phase, by column
+ */
+const restOf = (phases, of) =>
+  COLUMNS.map((column, at) => {
+    const phase = at > 2 && phases.find(({ name }) => name === column);
+    return phase ? of(phase) : 0;
+  });
+
+/**
+ * Return the lines where the tensors were counted that the nodes of other lines saved again.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @returns {Map<string, Set<number>>} numbers in the same file, by the key of a place
+ */
+function sharedLines({ saved_badges, nodes, counted_storages, call_frames }) {
+  const placeOfStorage = new Map(
+    [...counted_storages].map(({ storage_id, call }) => [storage_id, call_frames[call]]),
+  );
+  /** @type {Map<string, Set<number>>} */
+  const lines = new Map();
+  for (const { node, storage_id } of saved_badges) {
+    const place = placeOfStorage.get(storage_id ?? -1);
+    const user = nodes[node];
+    if (!place || place.filename !== user.filename || place.lineno === user.lineno) continue;
+    const key = placeKey(user);
+    lines.set(key, (lines.get(key) ?? new Set()).add(place.lineno));
+  }
+  return lines;
 }
 
 /**

@@ -3,6 +3,7 @@
 
 import { dotted, formatBytes, nameRange, placeOf } from "../../scene/format_numbers_and_names.js";
 import { stepAt } from "../../scene/step_of_time_or_node.js";
+import { groupBy } from "../memory/rows_held_at_peak.js";
 import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
@@ -174,23 +175,6 @@ function foldKey(storage) {
  * @returns {string} "h.0–10.attn"
  */
 export const moduleRange = (storages) => rangeOf(storages.map((each) => each.module));
-
-/**
- * @param {Row[]} rows
- * @param {(row: Row) => string} keyOf
- * @returns {Row[][]}
- */
-function groupBy(rows, keyOf) {
-  /** @type {Map<string, Row[]>} */
-  const groups = new Map();
-  for (const row of rows) {
-    const key = keyOf(row);
-    const same = groups.get(key) ?? [];
-    groups.set(key, same);
-    same.push(row);
-  }
-  return [...groups.values()];
-}
 
 /** @type {WeakMap<import("../../types.js").Scene, string>} */
 const roots = new WeakMap();
