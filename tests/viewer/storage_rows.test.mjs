@@ -121,13 +121,13 @@ test("rows of one name and line say what they differ in", () => {
     .sort((a, b) => a.storages[0].index - b.storages[0].index)
     .map(({ apart }) => apart);
   assert.deepEqual(found, [
-    "2 · step 0 · 1 of 2",
-    "2 · step 0 · 2 of 2",
+    "2 · step 0",
+    "2 · step 0",
     "2 · step 1",
-    "4",
-    undefined,
+    "4 · step 0",
+    "",
   ]);
-  assert.deepEqual(rows([storage(0, [1, 2])]), [undefined]);
+  assert.deepEqual(rows([storage(0, [1, 2])]), [""]);
 });
 
 test("what fills the peak is the same sentence for folded rows and for all", () => {

@@ -7,6 +7,7 @@ import { codeLine, functionsOf, linesToShow } from "./excerpt.js";
 import { costCells, opener } from "./cost_rows.js";
 import {
   COLUMNS,
+  addCost,
   callCosts,
   ownCost,
   ownParts,
@@ -78,6 +79,12 @@ function showLine(store, scroller) {
   const key = store.line && placeKey(store.line);
   /** @type {NodeListOf<HTMLElement>} */
   const rows = scroller.querySelectorAll("[data-line]");
+  if (key && ![...rows].some((row) => row.dataset["line"] === key)) {
+    /** @type {NodeListOf<HTMLElement>} */
+    const folded = scroller.querySelectorAll(".agv-source-run");
+    for (const run of folded) run.click();
+    if (folded.length) return showLine(store, scroller);
+  }
   for (const row of rows) row.classList.toggle("agv-chosen-line", row.dataset["line"] === key);
   const line =
     scroller.querySelector(".agv-chosen-line") ??
@@ -136,9 +143,7 @@ class SourcePage {
     this.kinds = this.#kindsOfLines();
     const whole = [...this.kinds.values()].map((kinds) => [...kinds.values()]);
     this.most = Math.max(1, ...whole.map((parts) => parts.reduce((sum, each) => sum + each, 0)));
-    const times = [...this.costs.lines.values()].map((part) =>
-      timeOf(mode === "itself" ? ownCost(this.costs, part) : part.cost),
-    );
+    const times = [...this.costs.lines.values()].map((part) => timeOf(this.#costOf(part) ?? []));
     this.longest = Math.max(1, ...times);
     this.columns = [...COLUMNS, ...(this.compiled.size ? ["compiler"] : [])];
   }
@@ -193,19 +198,25 @@ class SourcePage {
     const { steps } = scene;
     const sums = `sums over ${plural(steps.length, "step")}; held at peak: at one time; tint: share of bytes or time`;
     const parts = ownParts(scene, this.costs).filter(({ filename }) => filename);
-    const itself = this.mode === "itself" ? "" : " by itself";
-    const most = (/** @type {(cost: number[]) => number} */ of) =>
-      parts.reduce((a, b) => (of(b.cost) > of(a.cost) ? b : a), parts[0]);
-    const held = parts.length ? most(([, nbytes]) => nbytes) : undefined;
-    const slow = parts.length ? most(timeOf) : undefined;
-    const nbytes = held?.cost[1] ? `holds most at the peak, ${formatBytes(held.cost[1])}` : "";
-    const ns =
-      slow && timeOf(slow.cost) ? `takes most time, ${formatDuration(timeOf(slow.cost))}` : "";
-    const isOne = held === slow && nbytes && ns;
+    const itself = this.mode === "itself" ? " " : " by itself ";
+    const lead = (
+      /** @type {string} */ text,
+      /** @type {(cost: number[]) => number} */ of,
+      /** @type {(value: number) => string} */ format,
+    ) => {
+      const [most] = parts.sort((a, b) => of(b.cost) - of(a.cost));
+      return most && of(most.cost) ? [{ most, text: text + format(of(most.cost)) }] : [];
+    };
+    const leads = [
+      ...lead("holds most at the peak, ", ([, held]) => held, formatBytes),
+      ...lead("takes most time, ", timeOf, formatDuration),
+    ];
     return [
-      ...(held && nbytes ? [lineLink(this.store, held), `${itself} ${nbytes}`] : []),
-      ...(nbytes && ns ? [isOne ? `, and ${ns}` : "; "] : []),
-      ...(slow && ns && !isOne ? [lineLink(this.store, slow), `${itself} ${ns}`] : []),
+      ...leads.flatMap(({ most, text }, at) =>
+        at && leads[0].most === most
+          ? [`, and ${text}`]
+          : [at ? "; " : "", lineLink(this.store, most), itself + text],
+      ),
       ...(steps.length > 1 && step < 0 ? [h("span", "agv-muted agv-sums", sums)] : []),
     ];
   }
@@ -250,22 +261,27 @@ class SourcePage {
       );
     const block = h("div", "agv-source agv-source-wide");
     if (unknown.some(Boolean)) block.append(row("without a recorded line", unknown));
-    const { store } = this;
-    const { start_ns, end_ns } = store.scene.steps[store.step] ?? {
-      start_ns: 0,
-      end_ns: store.sceneIndex.end,
+    const { scene, sceneIndex, step } = this.store;
+    const { start_ns, end_ns } = scene.steps[step] ?? { start_ns: 0, end_ns: sceneIndex.end };
+    const { active, phases } = phaseTimes(sceneIndex, [start_ns, end_ns], step);
+    const all = [...total];
+    const rest = (
+      /** @type {string} */ text,
+      /** @type {(phase: import("../../scene/phase_times.js").PhaseTime) => number} */ of,
+      again = 0,
+    ) => {
+      const cost = COLUMNS.map((column, at) =>
+        phases.reduce(
+          (sum, each) => sum + (each.name === column ? of(each) : 0),
+          at === 5 ? again : 0,
+        ),
+      );
+      addCost(all, cost);
+      if (cost.some(Boolean)) block.append(row(text, cost));
     };
-    const { active, phases } = phaseTimes(store.sceneIndex, [start_ns, end_ns], store.step);
-    const between = restOf(phases, betweenOps);
-    between[5] = Math.max(0, phases.reduce((sum, each) => sum + each.recomputed, 0) - total[5]);
-    const compiling = restOf(phases, ({ compiled }) => compiled);
-    for (const [name, cost] of /** @type {const} */ ([
-      ["between ops", between],
-      ["compiling", compiling],
-    ])) {
-      if (cost.some(Boolean)) block.append(row(name, cost));
-    }
-    const all = total.map((value, at) => value + between[at] + compiling[at]);
+    const recomputed = phases.reduce((sum, each) => sum + each.recomputed, 0);
+    rest("between ops", betweenOps, Math.max(0, recomputed - total[5]));
+    rest("compiling", ({ compiled }) => compiled);
     block.append(row(`all · ${formatDuration(active)} active`, all));
     if (summary.older_nbytes) {
       const steps = plural(summary.older_steps, "step");
@@ -287,6 +303,7 @@ class SourcePage {
       store.scene.call_frames.flatMap((frame) => (frame.installed ? frame.filename : [])),
     );
     const costly = new Set([...costs.lines.values()].map(({ filename }) => filename));
+    for (const each of store.scene.findings) costly.add(each.culprit_file).add(each.victim_file);
     const rank = (/** @type {string} */ file) => 2 * +packages.has(file) + +!costly.has(file);
     const files = [...store.sceneIndex.source]
       .filter(([file]) => file)
@@ -301,6 +318,11 @@ class SourcePage {
     });
   }
 
+  /** @param {Part | undefined} part */
+  #costOf(part) {
+    return part && (this.mode === "itself" ? ownCost(this.costs, part) : part.cost);
+  }
+
   /**
    * @param {string} file
    * @param {Map<number, string>} lines
@@ -309,17 +331,11 @@ class SourcePage {
   #lines(file, lines) {
     const partOf = (/** @type {number} */ lineno) =>
       this.costs.lines.get(placeKey({ filename: file, lineno }));
-    const hasNumbers = (/** @type {number} */ lineno) => {
-      const part = partOf(lineno);
-      return (
-        !!part && (this.mode === "itself" ? ownCost(this.costs, part) : part.cost).some(Boolean)
-      );
-    };
     const matters = (/** @type {number} */ lineno) => {
       const key = placeKey({ filename: file, lineno });
       const { line } = this.store;
       return (
-        hasNumbers(lineno) ||
+        !!this.#costOf(partOf(lineno))?.some(Boolean) ||
         [this.nodes, this.marks, this.compiled].some((known) => known?.has(key)) ||
         isBlamed(this.store, file, lineno) ||
         (!!line && placeKey(line) === key)
@@ -394,14 +410,12 @@ class SourcePage {
         timeOf(shown.cost) / this.longest,
       );
       line.style.setProperty("--heat", `${Math.round(16 * Math.min(1, heat))}%`);
-      const others = [...(this.shared.get(key) ?? [])].sort((a, b) => a - b);
-      const at = this.scroller.classList.contains("agv-without-1") ? 0 : 1;
-      const saved = cells.querySelector(`.agv-column-${at}`);
-      if (others.length && saved && !(shown.cost[0] + shown.cost[2])) {
-        const more = others.length > 1 ? "…" : "";
-        const title = `Saves what is counted at ${plural(others.length, "line")}: ${others.join(", ")}`;
-        saved.replaceChildren(
-          h("span", { class: "agv-muted", text: `as line ${others[0]}${more}`, title }),
+      const [other] = this.shared.get(key) ?? [];
+      if (other && !bytes.length) {
+        const at = this.scroller.classList.contains("agv-without-1") ? 0 : 1;
+        const cell = cells.querySelector(`.agv-column-${at}`);
+        cell?.append(
+          h("span", { class: "agv-muted", text: `in line ${other}`, title: "counted there" }),
         );
       }
       const opens = this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
@@ -423,17 +437,6 @@ class SourcePage {
     return line;
   }
 }
-
-/**
- * @param {import("../../scene/phase_times.js").PhaseTime[]} phases
- * @param {(phase: import("../../scene/phase_times.js").PhaseTime) => number} of
- * @returns {number[]} a time of each phase, by column
- */
-const restOf = (phases, of) =>
-  COLUMNS.map((column, at) => {
-    const phase = at > 2 && phases.find(({ name }) => name === column);
-    return phase ? of(phase) : 0;
-  });
 
 /**
  * Return the lines where the tensors were counted that the nodes of other lines saved again.

@@ -83,33 +83,24 @@ export class StorageRows {
   }
 
   /**
-   * Give rows of the same name and line what they differ in: shape, step, or else their number.
+   * Give rows of the same name and line the shape and step in which they differ.
    *
    * @param {Row[]} rows
    */
   #addDifferences(rows) {
     const { scene } = this.store;
-    const split = (/** @type {Row[]} */ same, /** @type {(row: Row) => string} */ textOf) => {
-      const groups = groupBy(same, textOf);
-      if (groups.length > 1) {
-        for (const row of same) row.apart = dotted([row.apart, textOf(row)]);
-      }
-      return groups.filter((group) => group.length > 1);
-    };
-    const stepOf = (/** @type {Row} */ { storages: [{ holds }, another] }) => {
-      const step = another ? undefined : scene.steps[stepAt(scene, holds[0] ?? -1)];
-      return step ? `step ${step.number}` : "";
-    };
     const nameOf = (/** @type {Row} */ { storages }) =>
       `${namesOf(scene, storages)} ${placeOf(storages[0])}`;
     for (const same of groupBy(rows, nameOf)) {
-      for (const equal of split(same, ({ storages: [first] }) => first.shape)) {
-        for (const rest of split(equal, stepOf)) {
-          rest.forEach(
-            (row, at) => (row.apart = dotted([row.apart, `${at + 1} of ${rest.length}`])),
-          );
-        }
-      }
+      const texts = same.map(({ storages: [{ shape, holds }, another] }) => {
+        const step = another ? undefined : scene.steps[stepAt(scene, holds[0])];
+        return [shape, step ? `step ${step.number}` : ""];
+      });
+      same.forEach((row, at) => {
+        const isOdd = (/** @type {number} */ column) =>
+          texts.some((text) => text[column] !== texts[at][column]);
+        row.apart = dotted(texts[at].filter((_, column) => isOdd(column)));
+      });
     }
   }
 
@@ -186,10 +177,10 @@ const roots = new WeakMap();
 function rootOf(scene) {
   let root = roots.get(scene);
   if (root === undefined) {
-    const paths = [...scene.storages].flatMap(({ module }) => module || []);
-    const [first = ""] = (paths[0] ?? "").split(".");
-    const isRoot = first && paths.every((path) => `${path}.`.startsWith(`${first}.`));
-    root = isRoot && [...scene.nodes].some(({ module }) => module === first) ? `${first}.` : "";
+    const paths = [...scene.storages].flatMap(({ module }) => (module ? `${module}.` : []));
+    const [first] = (paths[0] ?? "").split(".");
+    const isRoot = [...scene.nodes].some(({ module }) => module && module === first);
+    root = isRoot && paths.every((path) => path.startsWith(`${first}.`)) ? `${first}.` : "";
     roots.set(scene, root);
   }
   return root;
