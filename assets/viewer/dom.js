@@ -174,7 +174,7 @@ export function choice(names, first, choose) {
  * @returns {HTMLElement} the same; without room it loses the middle of the name, not the line
  */
 export function placeText(text) {
-  const [tail] = /.{0,6}:\d+$/.exec(text) ?? [""];
+  const [tail] = /.{0,6}:\d+( · .*)?$/.exec(text) ?? [""];
   return h("span", "agv-place", h("span", "", text.slice(0, text.length - tail.length)), tail);
 }
 

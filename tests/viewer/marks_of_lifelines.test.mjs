@@ -64,7 +64,7 @@ for (const width of [20, 200, 2000]) {
     const kinds = joinUses(all, all, (time) => (time * width) / 100).map(
       ({ kind }) => kind,
     );
-    const last = width > 1000 ? ["unpacked", "released"] : ["used"];
+    const last = width > 1000 ? ["unpacked", "used"] : ["used"];
     assert.deepEqual(kinds, ["saved", ...last]);
   });
 }

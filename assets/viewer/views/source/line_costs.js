@@ -94,12 +94,6 @@ function showLine(store, scroller) {
   line.closest("details")?.setAttribute("open", "");
   const top = line.getBoundingClientRect().top - scroller.getBoundingClientRect().top;
   scroller.scrollTop += top - scroller.clientHeight / 3;
-  // No row is cut by the names of the columns.
-  const edge = scroller.querySelector(".agv-sticky")?.getBoundingClientRect().bottom ?? 0;
-  const cut = [...scroller.querySelectorAll(".agv-source-line[data-line]")]
-    .map((row) => row.getBoundingClientRect())
-    .find((row) => row.top < edge && row.bottom > edge);
-  if (cut && scroller.scrollTop) scroller.scrollTop -= edge - cut.top;
 }
 
 /**
@@ -410,7 +404,7 @@ class SourcePage {
         timeOf(shown.cost) / this.longest,
       );
       line.style.setProperty("--heat", `${Math.round(16 * Math.min(1, heat))}%`);
-      const [other] = this.shared.get(key) ?? [];
+      const other = this.shared.get(key);
       if (other && !bytes.length) {
         const at = this.scroller.classList.contains("agv-without-1") ? 0 : 1;
         const cell = cells.querySelector(`.agv-column-${at}`);
@@ -439,23 +433,19 @@ class SourcePage {
 }
 
 /**
- * Return the lines where the tensors were counted that the nodes of other lines saved again.
+ * Return the lines of the same file where tensors are counted that other lines saved, too.
  *
  * @param {import("../../types.js").Scene} scene
- * @returns {Map<string, Set<number>>} numbers in the same file, by the key of a place
+ * @returns {Map<string, number>} by the key of the other line
  */
-function sharedLines({ saved_badges, nodes, counted_storages, call_frames }) {
-  const placeOfStorage = new Map(
-    [...counted_storages].map(({ storage_id, call }) => [storage_id, call_frames[call]]),
-  );
-  /** @type {Map<string, Set<number>>} */
+function sharedLines({ saved_badges, nodes, counted_storages }) {
+  const places = new Map([...counted_storages].map((each) => [each.storage_id, each]));
+  /** @type {Map<string, number>} */
   const lines = new Map();
   for (const { node, storage_id } of saved_badges) {
-    const place = placeOfStorage.get(storage_id ?? -1);
+    const { filename = "", lineno = 0 } = places.get(storage_id ?? -1) ?? {};
     const user = nodes[node];
-    if (!place || place.filename !== user.filename || place.lineno === user.lineno) continue;
-    const key = placeKey(user);
-    lines.set(key, (lines.get(key) ?? new Set()).add(place.lineno));
+    if (lineno && filename === user.filename) lines.set(placeKey(user), lineno);
   }
   return lines;
 }

@@ -26,22 +26,9 @@ const USED = 7;
 /** A use that is closer to the release has one mark with it. */
 const NEAR = 14;
 
-/** @param {{kind: string}} mark */
-export const isRelease = ({ kind }) => kind === "used" || kind === "released";
-
 /**
- * @param {Mark} release
- * @returns {Mark} the mark of a release and a use
- */
-export const asUsed = ({ storage, time_ns, op, ok }) => ({
-  kind: "used",
-  version: null,
-  ...{ storage, time_ns, op, ok },
-});
-
-/**
- * Join each release with the last use of its storage, where their marks would overlap. Of releases
- * that would overlap, the last one is marked.
+ * Return the marks of a row. A release of what was used says so, as the use may be too close to it
+ * for a mark of its own. Of releases that would overlap, the last one is marked.
  *
  * @param {SceneStorageEvent[]} marked events of a row by time
  * @param {SceneStorageEvent[]} all its events, those without a mark as well
@@ -49,37 +36,22 @@ export const asUsed = ({ storage, time_ns, op, ok }) => ({
  * @returns {Mark[]}
  */
 export function joinUses(marked, all, x) {
-  const isUse = (/** @type {SceneStorageEvent} */ { kind, ok }) => kind === "unpacked" && ok;
-  /** @type {Set<SceneStorageEvent>} */
-  const joined = new Set();
-  const marks = marked.map((/** @type {Mark} */ each) => {
-    if (each.kind !== "released") return each;
-    const isNear = (/** @type {SceneStorageEvent} */ { time_ns: time }) =>
-      time <= each.time_ns && x(each.time_ns) - x(time) < NEAR;
-    const last = all.findLast(
-      ({ storage, time_ns: time, kind }) =>
-        storage === each.storage &&
-        time <= each.time_ns &&
-        ["saved", "recomputed", "unpacked"].includes(kind),
-    );
-    const near = marked.filter((use) => isUse(use) && isNear(use));
-    const isUsed = last && isUse(last) && (isNear(last) || !marked.includes(last));
-    if (!isUsed && !near.length) return each;
-    for (const use of near) joined.add(use);
-    return asUsed(each);
-  });
   let next = Infinity;
-  return marks
-    .reverse()
-    .filter((each, at) => {
-      const own = x(each.time_ns);
-      if (joined.has(marked[marked.length - 1 - at])) return false;
-      if (!isRelease(each)) return true;
-      const isCovered = next - own < 2 * USED;
-      next = own;
-      return !isCovered;
-    })
-    .reverse();
+  return marked.reduceRight((/** @type {Mark[]} */ marks, each) => {
+    const { kind, storage, time_ns, version, op, ok } = each;
+    const own = x(time_ns);
+    const isRelease = kind === "released";
+    if (next - own < (isRelease ? 2 * USED : kind === "unpacked" && ok ? NEAR : 0)) return marks;
+    if (isRelease) next = own;
+    const last = all.findLast(
+      (other) =>
+        other.storage === storage &&
+        other.time_ns <= time_ns &&
+        /^(unpack|save|recomp)/.test(other.kind),
+    );
+    const isUsed = isRelease && last?.kind === "unpacked" && last.ok;
+    return [isUsed ? { kind: "used", storage, time_ns, version, op, ok } : each, ...marks];
+  }, []);
 }
 
 /**

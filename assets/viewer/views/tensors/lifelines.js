@@ -13,9 +13,7 @@ import {
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import {
-  asUsed,
   describeEvent,
-  isRelease,
   joinUses,
   paintVersionMismatch,
   paintEventMarker,
@@ -302,13 +300,10 @@ export class Lifelines {
     const long = Math.min(rest, widthOf(pen, own, style.size, style.weight));
     const gray = { size: above ? 9.5 : 10.5, color: pen.palette.text2 };
     if (above) write(pen, above, 12, middle - 6, { ...gray, room });
-    // A path that is too long loses its first parts.
-    let before = above ? "" : path;
-    while (before && widthOf(pen, before, gray.size) > rest - long) {
-      before = before.replace(/^…?[^.]*[. ]/, "…").replace(/^…$/, "");
-    }
-    if (before) write(pen, before, 12, y, gray);
-    const x = 12 + (before ? widthOf(pen, before, gray.size) : 0);
+    const before = above ? "" : path;
+    const left = before ? Math.min(rest - long, widthOf(pen, before, gray.size)) : 0;
+    if (left) write(pen, before, 12, y, { ...gray, room: left });
+    const x = 12 + left;
     write(pen, own, x, y, { ...style, room: rest - x + 12 });
     if (times) write(pen, times, x + long, y, style);
     if (after) write(pen, after, room + 12, y, { ...gray, align: "right" });
@@ -400,25 +395,22 @@ export class Lifelines {
     /** @type {[number, number]} */
     let room = [0, 0]; // the widest gap between two markers after the last write
     let latest = "";
-    let isHidden = false; // the last use, which had no room
     events.forEach((each, at) => {
       const x = this.#x(each.time_ns);
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
       const version = each.version === null || !hasVersions ? "" : `v${each.version}`;
       const isLast = at === events.length - 1;
       const failed = each.kind === "unpacked" && !each.ok;
-      const mark = isRelease(each) && isHidden ? asUsed(each) : each;
-      const after = paintEventMarker(pen, mark, x, middle, hueOf(each), free, {
+      const after = paintEventMarker(pen, each, x, middle, hueOf(each), free, {
         movable:
           failed ||
           isLast ||
-          isRelease(each) ||
+          each.kind === "released" ||
+          each.kind === "used" ||
           (each.kind === "recomputed" && free - x < MARK) ||
           (isAlone && each.kind === "written"),
         version: version === latest ? "" : version,
       });
-      if (each.kind === "unpacked") isHidden = after === free;
-      if (isRelease(each)) isHidden = false;
       if (after !== free && version) latest = version;
       free = after;
     });

@@ -1,7 +1,7 @@
 // @ts-check
 /** The saved storages as rows of the lifelines and of the table, identical blocks folded. */
 
-import { dotted, formatBytes, nameRange, placeOf } from "../../scene/format_numbers_and_names.js";
+import { dotted, formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
 import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { groupBy } from "../memory/rows_held_at_peak.js";
 import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
@@ -154,11 +154,10 @@ export class StorageRows {
  * @returns {string}
  */
 function foldKey(storage) {
-  const module = storage.module.replace(/\d+/g, "#");
   const { name, slots, shape, state, filename, lineno, holds } = storage;
   const owner = (slots[0] ?? "").split(".")[0]; // values of a compiled region have slots of their own
-  const parts = [owner, shape, state, filename, lineno, module, !holds.length];
-  return [name.replace(/\d+/g, "#"), ...parts].join("|");
+  const parts = [name, storage.module, storage.output_of].join("|").replace(/\d+/g, "#");
+  return [parts, owner, shape, state, filename, lineno, !holds.length].join("|");
 }
 
 /**
@@ -210,15 +209,7 @@ export function namesOf(scene, storages) {
  * @returns {string} one name, with the numbers in which they differ: 0–7, or 2,4 without 3
  */
 function rangeOf(names) {
-  const all = [...new Set(names)].map((name) => name.split(/(\d+)/));
-  const isSame = all.every(
-    (parts) =>
-      parts.length === all[0].length && parts.every((part, at) => at % 2 || part === all[0][at]),
-  );
-  if (!isSame) {
-    const sorted = names.sort(compare);
-    return nameRange(sorted[0], sorted[sorted.length - 1]);
-  }
+  const all = names.map((name) => name.split(/(\d+)/));
   const rangeAt = (/** @type {number} */ at) => {
     const numbers = [...new Set(all.map((parts) => parts[at]))].sort(compare);
     const last = numbers[numbers.length - 1];
