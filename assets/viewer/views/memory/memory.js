@@ -186,9 +186,13 @@ export class Memory {
         class: "agv-memory-name agv-stacked-name",
         title: [label, note].filter(Boolean).join("\n"),
       },
-      rows.length ? expander : h("span", "agv-memory-expander"),
-      h(kind === "line" ? "code" : kind === "module" ? "b" : "span", "", name),
-      h("span", "agv-muted", placeText(note || times || count)),
+      h(
+        "div",
+        "",
+        rows.length ? expander : h("span", "agv-memory-expander"),
+        h(kind === "line" ? "code" : kind === "module" ? "b" : "span", "", name),
+        h("span", "agv-muted", placeText(note || times || count)),
+      ),
     );
     cell.style.paddingLeft = `${12 + 16 * depth}px`;
     const bar = h("span", "agv-memory-bar", ...piecesOfKinds(scene, row.kinds, this.#peak));

@@ -404,13 +404,15 @@ class SourcePage {
         timeOf(shown.cost) / this.longest,
       );
       line.style.setProperty("--heat", `${Math.round(16 * Math.min(1, heat))}%`);
-      const other = this.shared.get(key);
-      if (other && !bytes.length) {
+      const others = [...(this.shared.get(key) ?? [])]
+        .sort((a, b) => a - b)
+        .slice(0, 3)
+        .join(", ");
+      if (others && !bytes.length) {
         const at = this.scroller.classList.contains("agv-without-1") ? 0 : 1;
         const cell = cells.querySelector(`.agv-column-${at}`);
-        cell?.append(
-          h("span", { class: "agv-muted", text: `in line ${other}`, title: "counted there" }),
-        );
+        const title = `counted where it was saved first: line ${others}`;
+        cell?.append(h("span", { class: "agv-muted", text: `in ${others}`, title }));
       }
       const opens = this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
       if (opens) cells.prepend(opens);
@@ -436,16 +438,18 @@ class SourcePage {
  * Return the lines of the same file where tensors are counted that other lines saved, too.
  *
  * @param {import("../../types.js").Scene} scene
- * @returns {Map<string, number>} by the key of the other line
+ * @returns {Map<string, Set<number>>} by the key of the other line
  */
 function sharedLines({ saved_badges, nodes, counted_storages }) {
   const places = new Map([...counted_storages].map((each) => [each.storage_id, each]));
-  /** @type {Map<string, number>} */
+  /** @type {Map<string, Set<number>>} */
   const lines = new Map();
   for (const { node, storage_id } of saved_badges) {
     const { filename = "", lineno = 0 } = places.get(storage_id ?? -1) ?? {};
     const user = nodes[node];
-    if (lineno && filename === user.filename) lines.set(placeKey(user), lineno);
+    if (!lineno || filename !== user.filename || lineno === user.lineno) continue;
+    const key = placeKey(user);
+    lines.set(key, (lines.get(key) ?? new Set()).add(lineno));
   }
   return lines;
 }

@@ -93,7 +93,7 @@ export class StorageRows {
       `${namesOf(scene, storages)} ${placeOf(storages[0])}`;
     for (const same of groupBy(rows, nameOf)) {
       const texts = same.map(({ storages: [{ shape, holds }, another] }) => {
-        const step = another ? undefined : scene.steps[stepAt(scene, holds[0])];
+        const step = another || !scene.steps[1] ? undefined : scene.steps[stepAt(scene, holds[0])];
         return [shape, step ? `step ${step.number}` : ""];
       });
       same.forEach((row, at) => {
