@@ -176,7 +176,7 @@ def _memory(analysis: Analysis) -> Iterator[SceneFact]:
 
 
 def _held_by_unread_graph(analysis: Analysis) -> list[SavedTensor]:
-    """Return what is held at the end if no node that holds it ran, while others did."""
+    """Return the saved tensors held at the end if none of their nodes ran, while others did."""
     nodes = analysis.graph.nodes
     counted = {each.storage_id for each in analysis.saved_memory.storages}
     held = [

@@ -393,30 +393,25 @@ class SourcePage {
       cells,
     );
     line.dataset["line"] = key;
-    if (!part) cells.append(...costCells(COLUMNS.map(() => 0)));
-    else {
-      const itself = ownCost(costs, part);
-      const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
-      const bytes = piecesOfKinds(store.scene, this.kinds.get(key) ?? new Map(), this.most);
-      cells.append(...costCells(shown.cost, itself, bytes, this.longest));
-      const heat = Math.max(
-        (shown.cost[0] + shown.cost[2]) / this.most,
-        timeOf(shown.cost) / this.longest,
-      );
-      line.style.setProperty("--heat", `${Math.round(16 * Math.min(1, heat))}%`);
-      const others = [...(this.shared.get(key) ?? [])]
-        .sort((a, b) => a - b)
-        .slice(0, 3)
-        .join(", ");
-      if (others && !bytes.length) {
-        const at = this.scroller.classList.contains("agv-without-1") ? 0 : 1;
-        const cell = cells.querySelector(`.agv-column-${at}`);
-        const title = `counted where it was saved first: line ${others}`;
-        cell?.append(h("span", { class: "agv-muted", text: `in ${others}`, title }));
-      }
-      const opens = this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
-      if (opens) cells.prepend(opens);
+    const itself = part ? ownCost(costs, part) : COLUMNS.map(() => 0);
+    const cost = this.#costOf(part) ?? itself;
+    const bytes = piecesOfKinds(store.scene, this.kinds.get(key) ?? new Map(), this.most);
+    cells.append(...costCells(cost, itself, bytes, this.longest));
+    const heat = Math.max((cost[0] + cost[2]) / this.most, timeOf(cost) / this.longest);
+    line.style.setProperty("--heat", `${16 * Math.min(1, heat)}%`);
+    const others = [...(this.shared.get(key) ?? [])]
+      .sort((a, b) => a - b)
+      .slice(0, 3)
+      .join(", ");
+    if (others && !bytes.length) {
+      const at = this.scroller.classList.contains("agv-without-1") ? 0 : 1;
+      const title = `counted at line ${others}`;
+      cells
+        .querySelector(`.agv-column-${at}`)
+        ?.append(h("span", { class: "agv-muted", text: `in ${others}`, title }));
     }
+    const opens = part && this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
+    if (opens) cells.prepend(opens);
     if (own.length) {
       listen(line, "click", (event) => {
         if (/** @type {Element} */ (event.target).closest("button")) return;
@@ -428,8 +423,7 @@ class SourcePage {
       const label = `${text}: show line ${number} in the graph`;
       if (text) count.replaceChildren(button(label, "agv-link", show, text));
     }
-    if (this.compiled.size && part) cells.append(compilerCell(store, this.compiled.get(key)));
-    else if (this.compiled.has(key)) cells.append(compilerCell(store, this.compiled.get(key)));
+    if (this.compiled.size) cells.append(compilerCell(store, this.compiled.get(key)));
     return line;
   }
 }

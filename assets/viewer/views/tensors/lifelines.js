@@ -116,8 +116,7 @@ export class Lifelines {
     const { rows } = this.source;
     this.rows = rows;
     this.largest = rows.reduce((most, { nbytes }) => Math.max(most, nbytes), 1);
-    const lengths = rows.map(({ storages }) => placeOf(storages[0]).length);
-    this.longest = lengths.reduce((most, each) => Math.max(most, each), 4);
+    this.longest = Math.max(4, ...rows.map(({ storages }) => placeOf(storages[0]).length));
     this.spacer.style.height = `${rows.length * ROW_HEIGHT}px`;
     this.rowsHeight = HEAD_HEIGHT + rows.length * ROW_HEIGHT + AXIS_HEIGHT;
   }
