@@ -178,7 +178,7 @@ function rootOf(scene) {
   if (root === undefined) {
     const paths = [...scene.storages].flatMap(({ module }) => (module ? `${module}.` : []));
     const [first] = (paths[0] ?? "").split(".");
-    const isRoot = [...scene.nodes].some(({ module }) => module && module === first);
+    const isRoot = [...scene.module_calls].some(({ module }) => module && module === first);
     root = isRoot && paths.every((path) => path.startsWith(`${first}.`)) ? `${first}.` : "";
     roots.set(scene, root);
   }
