@@ -195,6 +195,15 @@ export function choice(names, first, choose) {
   return group;
 }
 
+/**
+ * @param {string} text which may end with a place, "keyword_spotting.py:31"
+ * @returns {HTMLElement} the same; without room it loses the middle of the name, not the line
+ */
+export function placeText(text) {
+  const [tail] = /.{0,6}:\d+( · .*)?$/.exec(text) ?? [""];
+  return h("span", "agv-place", h("span", "", text.slice(0, text.length - tail.length)), tail);
+}
+
 /** Attributes of an element that scrolls sideways, also by keys. */
 export const SCROLLS = { class: "agv-scroll", attrs: { tabindex: 0 } };
 

@@ -84,6 +84,7 @@
  * @property {Flag} good
  * @property {string} topic "gradients", "writes", "memory" or "checkpoints"
  * @property {number} lines of the audit, that the sentence is about: neither good nor bad
+ * @property {number} storage_id of the row that shows it, -1 without one
  */
 
 /**
@@ -437,6 +438,7 @@
  * @property {string} shape of the tensor saved first
  * @property {string} dtype
  * @property {string} module the first module that saved it
+ * @property {string} output_of path of the module that the name "c_fc out" is of, "" for other names
  * @property {number} node index of the first node that saved it, -1 if it is not drawn
  * @property {string} filename
  * @property {number} lineno 0 if unknown
@@ -497,6 +499,7 @@
  * @property {number} backward_ns with recomputations
  * @property {number} nbytes of all its ribbons
  * @property {number} shared_nbytes of storages that its backward reads too: ribbons of earlier folds
+ * @property {number[]} shared indices of those into counted_storages
  * @property {number} peak_nbytes the most that its ribbons hold at once
  * @property {number} peak_ns when they do last, -1 if they hold nothing
  * @property {number} held_nbytes at the end of the recording

@@ -9,7 +9,7 @@ from autogradviz.analysis.formatting import display_op_name, location_in_folder,
 from autogradviz.scene.label_text_and_width import tensor_shape_text
 from autogradviz.scene.node_boxes_and_badges import kind_of_slot
 from autogradviz.scene.schema import SceneStorage, SceneStorageEvent
-from autogradviz.scene.variable_names_of_storages import name_storages
+from autogradviz.scene.variable_names_of_storages import name_storages, output_name
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
@@ -122,10 +122,9 @@ class _StorageBuilder:
             return use.saved_id not in is_wrong, use.saved_id != counted_id, use.saved_seq
 
         uses = sorted(saved, key=order)
-        saved_by = (
-            *(s.node_id for s in sorted(shown, key=order)),
-            self._packed_by.get(history.storage_id),
-        )
+        is_again = counted is not None and counted.recomputed and not counted.other_op
+        recomputed_for = sorted(counted.savers) if counted is not None and is_again else ()
+        saved_by = (*(s.node_id for s in sorted(shown, key=order)), *recomputed_for)
         node_ids = [at for at in saved_by if at in self._folded.index_of]
         changed: list[int | None] = [s.changed_version for s in wrong if s.broken]
         if not wrong:
@@ -140,6 +139,7 @@ class _StorageBuilder:
             shape=tensor_shape_text(self._analysis, first.tensor) if first else "",
             dtype=first.tensor.dtype if first else "",
             module=counted.module if counted else self._module(first, creator),
+            output_of=self._output_of(history.storage_id, creator),
             node=self._folded.index_of[node_ids[0]] if node_ids and node_ids[0] is not None else -1,
             filename=counted.filename if counted else filename,
             lineno=counted.lineno if counted else lineno,
@@ -176,6 +176,12 @@ class _StorageBuilder:
             if kind == "elementwise":
                 otherwise = meaning
         return f"{made_by} out" if made_by else otherwise
+
+    def _output_of(self, storage_id: int, creator: Op | None) -> str:
+        """Return the module whose output gives a storage its name, "" for another name."""
+        name = "" if storage_id in self._names else self._variables.get(storage_id)
+        is_output = creator is not None and name == output_name(creator.module)
+        return creator.module if creator is not None and is_output else ""
 
     def _call(self, op: Op | None) -> int:
         return self._tree.of(op.stack_id if op else None)

@@ -121,6 +121,7 @@ class _Turn:
     backward: Span | None
     strands: list[_Strand] = field(default_factory=list)
     shared_nbytes: int = 0
+    shared: list[int] = field(default_factory=list)  # indices into the counted storages
     forward_ns: int = 0
     backward_ns: int = 0
 
@@ -395,6 +396,7 @@ def _turns(analysis: Analysis, strands: Iterable[_Strand]) -> list[_Turn]:
         turns[at].strands.append(strand)
         for other in {bisect_right(starts, each) - 1 for each in strand.reads_ns} - {-1, at}:
             turns[other].shared_nbytes += strand.nbytes
+            turns[other].shared += [strand.index] * (strand.index >= 0)
     return [turn for turn in turns if turn.strands]
 
 
@@ -623,6 +625,7 @@ def _fold(
         backward_ns=turn.backward_ns,
         nbytes=sum(each.nbytes for each in turn.strands),
         shared_nbytes=turn.shared_nbytes,
+        shared=tuple(turn.shared),
         peak_nbytes=peak,
         peak_ns=peak_ns,
         held_nbytes=held,

@@ -98,6 +98,7 @@ class SceneFact:
     good: bool
     topic: str  # "gradients", "writes", "memory" or "checkpoints"
     lines: int = 0  # of the audit, that the sentence is about: neither good nor bad
+    storage_id: int = -1  # of the row that shows it, -1 without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,6 +467,7 @@ class SceneStorage:
     shape: str  # of the tensor saved first
     dtype: str
     module: str  # the first module that saved it
+    output_of: str  # path of the module that the name "c_fc out" is of, "" for other names
     node: int  # index of the first node that saved it, -1 if it is not drawn
     filename: str
     lineno: int  # 0 if unknown
@@ -529,6 +531,7 @@ class SceneFold:
     backward_ns: int  # with recomputations
     nbytes: int  # of all its ribbons
     shared_nbytes: int  # of storages that its backward reads too: ribbons of earlier folds
+    shared: tuple[int, ...]  # indices of those into counted_storages
     peak_nbytes: int  # the most that its ribbons hold at once
     peak_ns: int  # when they do last, -1 if they hold nothing
     held_nbytes: int  # at the end of the recording

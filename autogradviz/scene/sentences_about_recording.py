@@ -16,7 +16,7 @@ from autogradviz.events import GradAccumulated, NormRead
 from autogradviz.scene.schema import SceneEvidence, SceneFact
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Parameter, SavedTensor
@@ -159,9 +159,9 @@ def _checked_recomputations(analysis: Analysis) -> Iterator[SceneEvidence]:
 
 
 def _checked_writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneEvidence]:
-    wrong, count = _count_written(analysis, blamed)
+    wrong, _ = _written(analysis, blamed)
     caption = "saved tensors were written between save and use"
-    yield _part("writes", wrong, count, caption, "tensors", wrong=True)
+    yield _part("writes", len(wrong), len(analysis.saved), caption, "tensors", wrong=True)
     reads = [each for saved in analysis.saved.values() for each in saved.unpacks]
     known = [each for each in reads if None not in {each.version, each.seen_version}]
     same = sum(each.version == each.seen_version for each in known)
@@ -218,21 +218,51 @@ def _cleared_in_place(analysis: Analysis, zero: Collection[Parameter]) -> Counte
 
 def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
     """Yield the number of saved tensors that were written after their save."""
-    wrong, count = _count_written(analysis, blamed)
+    wrong, unread = _written(analysis, blamed)
+    count = len(analysis.saved)
     if count:
+        text = f"{len(wrong):,} of {count:,} saved tensors were written between save and use"
+        if unread:
+            were = "was" if len(unread) == 1 else "were"
+            text += f"; {len(unread):,} that no backward read {were} written"
         yield SceneFact(
-            text=f"{wrong:,} of {count:,} saved tensors were written between save and use",
+            text=text,
             view="tensors",
             good=not wrong,
             topic="writes",
+            storage_id=_storage_id(wrong),
         )
 
 
-def _count_written(analysis: Analysis, blamed: Collection[int]) -> tuple[int, int]:
-    """Return the number of saved tensors that were written after their save, and of all."""
-    changed = {*blamed, *analysis.stale} & analysis.saved.keys()
-    wrong = sum(_is_written(analysis, analysis.saved[each]) for each in changed)
-    return wrong, len(analysis.saved)
+def _written(
+    analysis: Analysis, blamed: Collection[int]
+) -> tuple[list[SavedTensor], list[SavedTensor]]:
+    """Return the saved tensors that were written before their use, and those never used again.
+
+    What no backward read is apart, unless an exception ended the backward that needs it.
+    """
+    changed = sorted({*blamed, *analysis.stale} & analysis.saved.keys())
+    written = [each for at in changed if _is_written(analysis, each := analysis.saved[at])]
+    stopped = analysis.error is not None
+    wrong = [
+        each
+        for each in written
+        if stopped or each.saved_id in blamed or _is_read_later(analysis, each)
+    ]
+    return wrong, [each for each in written if each not in wrong]
+
+
+def _is_read_later(analysis: Analysis, saved: SavedTensor) -> bool:
+    """Return whether a backward read a saved tensor after it was written."""
+    write = analysis.stale.get(saved.saved_id)
+    return saved.broken or (
+        write is not None and any(unpack.seq > write.seq for unpack in saved.unpacks)
+    )
+
+
+def _storage_id(saved: Sequence[SavedTensor]) -> int:
+    """Return the storage of the first saved tensors, -1 without one."""
+    return next((s.tensor.storage_id for s in saved if s.tensor.storage_id is not None), -1)
 
 
 def _is_written(analysis: Analysis, saved: SavedTensor) -> bool:
@@ -254,12 +284,50 @@ def _memory(analysis: Analysis) -> Iterator[SceneFact]:
         return
     held = sizes.held + sizes.older
     again = f" and {format_bytes(sizes.recomputed)} recomputed" if sizes.recomputed else ""
+    unread = [] if sizes.older else _held_by_unread_graph(analysis)
     text = (
         f"{format_bytes(held)} of saved tensors are still held at the end"
         if held
         else f"All saved tensors were released: {format_bytes(sizes.saved)} saved{again}"
     )
-    yield SceneFact(text=text, view="tensors", good=not held, topic="memory")
+    if unread:
+        text += f": no backward ran through the graph of {_lines_of(analysis, unread)}. "
+        text += "no_grad() there, or detach() of its result, frees them"
+    yield SceneFact(
+        text=text,
+        view="tensors",
+        good=not held,
+        topic="memory",
+        storage_id=_storage_id(unread),
+    )
+
+
+def _held_by_unread_graph(analysis: Analysis) -> list[SavedTensor]:
+    """Return the saved tensors held at the end if none of their nodes ran, while others did."""
+    nodes = analysis.graph.nodes
+    counted = {each.storage_id for each in analysis.saved_memory.storages}
+    held = [
+        each
+        for each in analysis.saved.values()
+        if each.released_seq is None and each.tensor.storage_id in counted
+    ]
+    held.sort(key=lambda each: -each.tensor.storage_nbytes)
+    owners = [nodes.get(-1 if each.node_id is None else each.node_id) for each in held]
+    none_ran = all(node is not None and not node.runs for node in owners)
+    return held if none_ran and any(node.runs for node in nodes.values()) else []
+
+
+def _lines_of(analysis: Analysis, saved: Sequence[SavedTensor]) -> str:
+    """Return the lines outside of modules that saved tensors, the one with the most first."""
+    lines: Counter[str] = Counter()
+    for each in saved:
+        stack_id = each.op.stack_id if each.op else None
+        stack = analysis.user_stack(stack_id)
+        callers = analysis.callers_of_modules(stack_id)
+        outside = stack[callers[-1]] if callers else each.location
+        lines[short_location(outside)] += each.tensor.storage_nbytes
+    (first, _), *others = lines.most_common()
+    return f"{first} and {plural(len(others), 'other line')}" if others else first
 
 
 def _recomputations(analysis: Analysis) -> Iterator[SceneFact]:

@@ -150,7 +150,12 @@ def _name_output(
             continue
         creator = analysis.creators.get(storage_id)
         if creator is not None and creator.module == op.module:
-            names.setdefault(storage_id, f"{module} out")
+            names.setdefault(storage_id, output_name(op.module))
+
+
+def output_name(module: str) -> str:
+    """Return the name of what a module returned: "c_fc out" of "h.0.mlp.c_fc"."""
+    return f"{last_part(module)} out"
 
 
 def _name(analysis: Analysis, op: Op, storage_ids: Collection[int], names: dict[int, str]) -> None:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from viewer_page import Stage
 
+import autogradviz
 from autogradviz.analysis.formatting import format_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
@@ -61,10 +63,10 @@ def test_source_view_displays_the_bytes_of_each_line(open_page, name):
     shown = {}
     for row in stage.page.locator(".agv-source-line[data-line]").all():
         cells = row.locator(".agv-cell").all_text_contents()
-        if any(cells[:3]):
+        if any(cell for cell in cells[:3] if not cell.startswith("in ")):
             shown[int(row.locator(".agv-source-number").text_content())] = cells[:3]
     sizes = trace.saved_bytes()
-    total = stage.page.locator(".agv-source-total", has_text="all lines").locator(".agv-cell")
+    total = stage.page.locator(".agv-source-total", has_text="active").locator(".agv-cell")
     values = [sizes.saved, sizes.at_peak, sizes.recomputed]
     assert total.all_text_contents()[:3] == [
         format_bytes(value) if value else "" for value in values
@@ -75,6 +77,38 @@ def test_source_view_displays_the_bytes_of_each_line(open_page, name):
         if line
     }
     assert shown == expected
+
+
+def nanoseconds(text):
+    number, unit = text.split()
+    return float(number) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+
+
+@pytest.mark.parametrize("name", ["transformer", "checkpointed"])
+def test_times_of_lines_and_between_ops_add_up_to_the_active_time(open_page, name):
+    stage = Stage(open_page(), PROGRAMS[name]()._scene)
+    stage.show("source")
+    row = stage.page.locator(".agv-source-total", has_text="active")
+    active = nanoseconds(row.locator("code").text_content().split(" · ")[1].removesuffix(" active"))
+    times = [
+        nanoseconds(text) for text in row.locator(".agv-cell").all_text_contents()[3:8] if text
+    ]
+    assert sum(times) == pytest.approx(active, rel=0.01)
+
+
+def save_twice(x):
+    y = x.exp()
+    return y.sin()
+
+
+def test_a_line_that_saves_what_another_saved_says_where_it_is_counted(open_page):
+    with autogradviz.record() as trace:
+        save_twice(torch.rand(4, requires_grad=True)).sum().backward()
+    stage = Stage(open_page(), trace._scene)
+    stage.show("source")
+    line = save_twice.__code__.co_firstlineno + 1
+    row = stage.page.locator(".agv-source-line[data-line]", has_text="return y.sin()")
+    assert row.locator(".agv-cell").first.text_content() == f"in {line}"
 
 
 def test_cut_tables_say_how_much_they_leave_out(open_page):

@@ -477,3 +477,16 @@ def test_times_belong_to_modules_and_lines():
     call, optimize = sorted(set().union(*lines.values()))
     assert [lines[name] for name in "012"] == [{call}] * 3
     assert lines[""] == {call, optimize}
+
+
+def test_a_storage_that_several_backwards_read_is_of_the_lines_of_each():
+    values, weight = torch.rand(2, 3), torch.rand(3, 3, requires_grad=True)
+    with autogradviz.record() as trace:
+        for _ in range(2):
+            (values @ weight).exp().sum().backward()
+    scene = trace._scene
+    first, second = scene.folds
+    assert first.shared == ()
+    [shared] = second.shared
+    assert scene.counted_storages[shared].nbytes == second.shared_nbytes == values.nbytes
+    assert any(shared in each.members for each in scene.ribbons if each.fold == first.index)

@@ -175,3 +175,21 @@ def test_slot_node_and_place_of_a_storage_are_those_of_one_use():
     [storage] = scene.storages
     assert (storage.slots[0], storage.lineno) == ("ExpBackward0.self", 3)
     assert scene.nodes[storage.node].name == "ExpBackward0"
+
+
+def test_name_of_an_output_has_the_module_that_returned_it():
+    scene = scene_of(
+        m.module(1, "d2.c"),
+        m.module(2, "d2.bn"),
+        m.entered_module(1, 1),
+        m.op("mm", (1,), nr=0, at="net.py:3", call=1),
+        m.node(1, "MmBackward0", nr=0),
+        m.entered_module(2, 2, nr=1),
+        m.op("exp", (2,), inputs=(1,), nr=1, at="net.py:3", call=2),
+        m.node(2, "ExpBackward0", nr=1, to=[1]),
+        m.saved(1, 1, node=2, slot="self", nr=1),
+        m.saved(2, 2, node=2, slot="result", nr=1),
+    )
+    output, other = scene.storages
+    assert (output.name, output.module, output.output_of) == ("c out", "d2.bn", "d2.c")
+    assert (other.name, other.output_of) == ("exp out", "")

@@ -100,6 +100,51 @@ def test_writes_after_the_save_are_counted():
     assert not facts(trace)[written]
 
 
+def generator_that_is_only_detached():
+    """Train a model on results of another one, whose graph is alive when its weights change."""
+    source, model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(source.parameters(), lr=0.1)
+    for parameter in source.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with autogradviz.record(nn.ModuleList([source, model])) as trace:
+        fake = source(torch.rand(2, 3))  # the line
+        model(fake.detach()).sum().backward()
+        optimizer.step()
+    return trace, fake
+
+
+def test_writes_to_what_no_backward_read_are_no_writes_before_a_use():
+    trace, _ = generator_that_is_only_detached()
+    [written] = [text for text in facts(trace) if "written" in text]
+    assert written == (
+        "0 of 4 saved tensors were written between save and use; "
+        "1 that no backward read was written"
+    )
+    assert facts(trace)[written]
+
+
+def test_what_is_held_names_the_line_whose_graph_no_backward_used():
+    trace, fake = generator_that_is_only_detached()
+    [fact] = [each for each in trace._scene.facts if each.topic == "memory"]
+    line = generator_that_is_only_detached.__code__.co_firstlineno + 7
+    assert fact.text == (
+        f"48 B of saved tensors are still held at the end: no backward ran through the graph of "
+        f"test_scene_sentences.py:{line}. no_grad() there, or detach() of its result, frees them"
+    )
+    held = [each for each in trace._scene.storages if each.storage_id == fact.storage_id]
+    assert [each.state for each in held] == ["held"]
+    del fake
+
+
+def test_what_a_used_graph_holds_names_no_line():
+    x = torch.rand(3, requires_grad=True)
+    with autogradviz.record() as trace:
+        y = x.exp().sum()
+        y.backward(retain_graph=True)
+    [fact] = [each for each in trace._scene.facts if each.topic == "memory"]
+    assert fact.text == "12 B of saved tensors are still held at the end"
+
+
 def test_memory_and_recomputations_agree_with_the_recording():
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     with autogradviz.record(model) as trace:

@@ -248,7 +248,7 @@ test("the slowest line has the time of its ops and of their gradients", () => {
   const { sentence, bars } = answerQuestion(sceneIndex, "slowest line");
   assert.equal(
     sentence,
-    "train.py:11 takes 3 ms, 30 % of 10 ms: 1 ms itself, 2 ms in backward.",
+    "train.py:11 takes 3 ms, 30 % of 10 ms, 2 ms of it in backward.",
   );
   assert.deepEqual(
     bars.map(([, , share]) => share),
@@ -269,7 +269,7 @@ test("the slowest module has all its phases in one row", () => {
   });
   assert.match(
     answerQuestion(timed, "slowest module").sentence,
-    /^enc takes 3 ms, 30 % of 10 ms: 1 ms itself, 2 ms in backward/,
+    /^enc takes 3 ms, 30 % of 10 ms, 2 ms of it in backward/,
   );
 });
 

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { joinUses } from "../../assets/viewer/views/tensors/event_markers_and_texts.js";
 import { markedEvents } from "../../assets/viewer/views/tensors/lifelines.js";
 
 /** Blocks that save in the forward, and are recomputed while the others are still held. */
@@ -48,3 +49,43 @@ for (const [steps, blocks] of [
     assert.deepEqual(counts, Array(steps).fill(blocks));
   });
 }
+
+const event = (kind, time_ns, storage = 0) => ({
+  ...{ kind, time_ns, storage, ok: 1, version: 0, op: "" },
+});
+
+for (const width of [20, 200, 2000]) {
+  test(`a tensor that backward used is marked as used at a width of ${width}`, () => {
+    const all = [
+      event("saved", 0),
+      event("unpacked", 90),
+      event("released", 95),
+    ];
+    const kinds = joinUses(all, all, (time) => (time * width) / 100).map(
+      ({ kind }) => kind,
+    );
+    const last = width > 1000 ? ["unpacked", "used"] : ["used"];
+    assert.deepEqual(kinds, ["saved", ...last]);
+  });
+}
+
+test("a release without a use stays one", () => {
+  const all = [event("saved", 0), event("released", 95)];
+  assert.deepEqual(
+    joinUses(all, all, (time) => time),
+    all,
+  );
+});
+
+test("a use that has no mark is part of the release", () => {
+  const marked = [event("saved", 0), event("released", 95)];
+  const all = [marked[0], event("unpacked", 40), marked[1]];
+  const kinds = joinUses(marked, all, (time) => time).map(({ kind }) => kind);
+  assert.deepEqual(kinds, ["saved", "used"]);
+});
+
+test("of releases that would overlap, the last is marked", () => {
+  const all = [10, 14, 18, 60].map((time) => event("released", time));
+  const times = joinUses(all, all, (time) => time).map((each) => each.time_ns);
+  assert.deepEqual(times, [18, 60]);
+});

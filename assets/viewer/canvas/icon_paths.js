@@ -69,6 +69,7 @@ export const GLYPHS = {
   tensors: { stroke: "M2 4h12M2 8h12M2 12h12M5 2.5v3M10.5 6.5v3M7 10.5v3" },
   clone: { stroke: "M2.5 2.5h7.5v7.5h-7.5ZM6 10v3.5h7.5V6H10" },
   pack: { fill: "M6.5 2.5h3v11h-3Z" },
+  used: { stroke: "M14 8a6 6 0 1 1-12 0 6 6 0 0 1 12 0ZM5 8.3 7.2 10.4 11 5.8" },
   release: { stroke: "M12 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0Z" },
   sorted: { stroke: "M8 3v10M4.5 9.5 8 13l3.5-3.5" },
   play: { fill: "M4.5 2.5 13 8l-8.5 5.5Z" },

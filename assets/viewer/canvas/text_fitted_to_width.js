@@ -23,6 +23,9 @@ export function readableSize(size, scale) {
   return least > size * MAX_GROWTH ? 0 : Math.max(size, least);
 }
 
+/** The end of a place, which is never cut: "ing.py:31" of "keyword_spotting.py:31". */
+const LINE = /[^\s/]{0,6}:\d+$/;
+
 /** @type {Map<string, number>} */
 const widths = new Map();
 
@@ -137,13 +140,15 @@ function cachedWidth(ctx, font, text) {
  * @returns {string}
  */
 function shorten(ctx, font, text, room, middle) {
+  if (cachedWidth(ctx, font, text) <= room) return text;
+  const [tail] = LINE.exec(text) ?? [""];
+  const head = text.slice(0, text.length - tail.length);
   const cut = (/** @type {number} */ length) => {
     const end = middle ? length >> 1 : 0;
-    return `${text.slice(0, length - end)}…${text.slice(text.length - end)}`;
+    return `${head.slice(0, length - end)}…${head.slice(head.length - end)}${tail}`;
   };
-  if (cachedWidth(ctx, font, text) <= room) return text;
   let low = 0;
-  let high = text.length;
+  let high = head.length;
   while (low < high) {
     const half = Math.ceil((low + high) / 2);
     if (cachedWidth(ctx, font, cut(half)) <= room) low = half;

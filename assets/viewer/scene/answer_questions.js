@@ -292,9 +292,7 @@ function slowest(sceneIndex, by, step) {
       : "";
   const { backward = 0, recompute = 0 } = line.parts;
   const later = backward + recompute;
-  const parts = later
-    ? `: ${formatDuration(line.time - later)} itself, ${formatDuration(later)} in backward`
-    : "";
+  const parts = later ? `, ${formatDuration(later)} of it in backward` : "";
   return {
     sentence: `${lead}${line.filename ? placeOf(line) : line.label} takes ${formatDuration(line.time)}, ${shareText(line.time, active)} of ${formatDuration(active)}${parts}.`,
     bars: rows

@@ -20,28 +20,29 @@ export function factRows(store, topic) {
  */
 export function factRowsOfRecording(store) {
   const { facts, findings } = store.scene;
-  const none = { text: "No problems found", view: "findings", good: 1 };
+  const none = { text: "No problems found", view: "findings", good: /** @type {const} */ (1) };
   return rowsOf(store, findings.length ? facts : [none, ...facts]);
 }
 
 /**
  * @param {import("../shared_view_state.js").Store} store
- * @param {Iterable<{text: string, view: string, good: number, lines?: number}>} facts
+ * @param {Iterable<Pick<import("../types.js").SceneFact, "text" | "view" | "good"> & Partial<import("../types.js").SceneFact>>} facts
  * @returns {HTMLElement[]}
  */
 function rowsOf(store, facts) {
-  return [...facts].map(({ text, view, good, lines }) =>
-    h(
+  return [...facts].map(({ text, view, good, lines, topic, storage_id: id = -1 }) => {
+    const index = store.scene.storages.findIndex((each) => each.storage_id === id);
+    const show = () => {
+      store.set("view", view);
+      if (index >= 0) store.set("selected", { kind: "storage", index });
+    };
+    // Memory that is held is no harm.
+    const hue = good ? "agv-saved" : lines || topic === "memory" ? "agv-muted" : "agv-mutation";
+    return h(
       "div",
       "agv-fact",
-      h(
-        "span",
-        lines ? "agv-muted" : good ? "agv-saved" : "agv-mutation",
-        icon(good ? "check" : "findings"),
-      ),
-      store.hasView(view)
-        ? button(text, "agv-link", () => store.set("view", view))
-        : h("span", "", text),
-    ),
-  );
+      h("span", hue, icon(good ? "check" : "findings")),
+      store.hasView(view) ? button(text, "agv-link", show) : h("span", "", text),
+    );
+  });
 }

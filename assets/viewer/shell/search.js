@@ -4,7 +4,7 @@
  * Filters find nodes, which all views mark; ">" lists commands.
  */
 
-import { h, listen } from "../dom.js";
+import { h, listen, placeText } from "../dom.js";
 import { icon } from "../canvas/draw_icon.js";
 import { formatBytes, plural, dotted } from "../scene/format_numbers_and_names.js";
 import { FILTERS, findNodes, parseQuery } from "./search_filters.js";
@@ -220,8 +220,8 @@ export class Search {
           attrs: { role: "option", "data-at": at, "aria-selected": at === this.active },
         },
         h("span", "agv-result-kind", entry.kind),
-        h("span", CLASSES[entry.kind] ?? "agv-strong", entry.title),
-        h("span", "agv-muted agv-end", entry.aside),
+        h("span", CLASSES[entry.kind] ?? "agv-strong", placeText(entry.title)),
+        h("span", "agv-muted agv-end", placeText(entry.aside)),
       ),
     );
     const rest = this.found.length - rows.length;

@@ -33,7 +33,9 @@ export function searchEntries(sceneIndex) {
         group.type_name,
       ]),
     );
-  const parameters = parameter_badges.map((badge) =>
+  // Each step has a badge for a parameter: the last one stands for all.
+  const named = new Map([...parameter_badges].map((badge) => [badge.name || badge.label, badge]));
+  const parameters = [...named.values()].map((badge) =>
     makeEntry("parameter", { kind: "node", index: badge.node }, badge.name || badge.label, [
       badge.shape,
     ]),

@@ -1,7 +1,7 @@
 // @ts-check
 /** Sections that the details of nodes, groups and the recording share. */
 
-import { button, h } from "../../dom.js";
+import { button, h, placeText } from "../../dom.js";
 import { findingSource, fixBlock } from "../../views/findings/finding_sections.js";
 import { whyButton } from "./why_trail.js";
 import { formatPlace, placeOf } from "../../scene/format_numbers_and_names.js";
@@ -58,7 +58,13 @@ export function stackList(store, frame, title) {
     const show = () => store.showLine(filename, lineno);
     const text = store.sceneIndex.source.get(filename)?.get(lineno)?.trim() ?? "";
     const called = h("span", { class: "agv-muted agv-end", text: name, title: name });
-    const row = button(`Show ${place}`, "agv-item agv-call", show, h("code", "", place), called);
+    const row = button(
+      `Show ${place}`,
+      "agv-item agv-call",
+      show,
+      h("code", "", placeText(place)),
+      called,
+    );
     if (text) row.title = text;
     return row;
   });

@@ -6,7 +6,7 @@
 
 import { icon } from "../../canvas/draw_icon.js";
 import { copyButton } from "../../copy_button.js";
-import { button, choice, h } from "../../dom.js";
+import { button, choice, h, placeText } from "../../dom.js";
 import { largestKinds } from "../../scene/saved_kind_colors.js";
 import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
@@ -188,9 +188,13 @@ export class Memory {
         class: "agv-memory-name agv-stacked-name",
         title: [label, note].filter(Boolean).join("\n"),
       },
-      rows.length ? expander : h("span", "agv-memory-expander"),
-      h(kind === "line" ? "code" : kind === "module" ? "b" : "span", "", name),
-      h("span", "agv-muted", note || times || count),
+      h(
+        "div",
+        "",
+        rows.length ? expander : h("span", "agv-memory-expander"),
+        h(kind === "line" ? "code" : kind === "module" ? "b" : "span", "", name),
+        h("span", "agv-muted", placeText(note || times || count)),
+      ),
     );
     cell.style.paddingLeft = `${12 + 16 * depth}px`;
     const bar = h("span", "agv-memory-bar", ...piecesOfKinds(scene, row.kinds, this.#peak));

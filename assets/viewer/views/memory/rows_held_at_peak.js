@@ -135,12 +135,13 @@ function tidy(row) {
 }
 
 /**
- * @param {HeldRow[]} rows
- * @param {(row: HeldRow) => string} keyOf
- * @returns {HeldRow[][]} those with the same key together, in the order of the first ones
+ * @template Row
+ * @param {Row[]} rows
+ * @param {(row: Row) => string | number} keyOf
+ * @returns {Row[][]} those with the same key together, in the order of the first ones
  */
-function groupBy(rows, keyOf) {
-  /** @type {Map<string, HeldRow[]>} */
+export function groupBy(rows, keyOf) {
+  /** @type {Map<string | number, Row[]>} */
   const groups = new Map();
   for (const row of rows) {
     const key = keyOf(row);

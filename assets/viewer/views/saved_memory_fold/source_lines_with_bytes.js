@@ -8,6 +8,7 @@ import { heldCurve, heldIn } from "../../scene/curve_of_bytes_held.js";
 import { placeKey } from "../../scene/source_line_costs.js";
 import { linesOfFindings } from "../../scene/lines_of_findings.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
+import { kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { wordsOf } from "../source/excerpt.js";
 
@@ -32,7 +33,7 @@ export function makeSourceHeat(store, fold) {
   const [names, numbers, sizes] = columns;
   /** @type {Map<number, Map<number, {kinds: Kinds, members: number[]}>>} by file and line */
   const places = new Map();
-  for (const { kind, members } of scene.ribbons.filter((each) => each.fold === fold)) {
+  const add = (/** @type {string} */ kind, /** @type {Iterable<number>} */ members) => {
     for (const at of members) {
       if (!numbers[at]) continue;
       let lines = places.get(names[at]);
@@ -42,6 +43,11 @@ export function makeSourceHeat(store, fold) {
       line.kinds.set(kind, (line.kinds.get(kind) ?? 0) + sizes[at]);
       line.members.push(at);
     }
+  };
+  for (const each of scene.ribbons) if (each.fold === fold) add(each.kind, each.members);
+  // What its backward reads too is a ribbon of an earlier fold.
+  for (const at of scene.folds[fold].shared) {
+    add(kindOfStorage(scene, storages[at].storage_id), [at]);
   }
   for (const lines of places.values()) {
     for (const [lineno, { kinds, members }] of lines) {

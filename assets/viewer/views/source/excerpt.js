@@ -138,3 +138,39 @@ export function functionsOf(lines, matters) {
   }
   return [...(kept.size ? kept : lines.keys())].sort((a, b) => a - b);
 }
+
+/** Lines without numbers in a row that are folded. */
+const FEW = 3;
+
+/**
+ * Return the lines that are shown: those that matter, the functions, loops and conditions around
+ * them, and single ones between them.
+ *
+ * @param {Map<number, string>} lines
+ * @param {number[]} numbers ascending
+ * @param {(lineno: number) => boolean} matters
+ * @returns {Set<number>} all of them if none matters
+ */
+export function linesToShow(lines, numbers, matters) {
+  const indentOf = (/** @type {number} */ at) => (lines.get(at) ?? "").search(/\S/);
+  /** @type {Set<number>} */
+  const kept = new Set();
+  let indent = -1;
+  for (const number of [...numbers].reverse()) {
+    const own = indentOf(number);
+    const isAround = own >= 0 && own < indent && /:\s*(#.*)?$/.test(lines.get(number) ?? "");
+    if (!isAround && !matters(number)) continue;
+    indent = own;
+    kept.add(number);
+  }
+  if (!kept.size) return new Set(numbers);
+  let start = 0;
+  numbers.forEach((number, at) => {
+    if (kept.has(number)) start = at + 1;
+    else if (kept.has(numbers[at + 1]) || at === numbers.length - 1) {
+      const run = numbers.slice(start, at + 1);
+      if (run.length < FEW) for (const each of run) kept.add(each);
+    }
+  });
+  return kept;
+}

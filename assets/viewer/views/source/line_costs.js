@@ -3,10 +3,11 @@
 
 import { button, choice, h, listen } from "../../dom.js";
 import { makeMarks } from "./audit_marks.js";
-import { codeLine, functionsOf } from "./excerpt.js";
+import { codeLine, functionsOf, linesToShow } from "./excerpt.js";
 import { costCells, opener } from "./cost_rows.js";
 import {
   COLUMNS,
+  addCost,
   callCosts,
   ownCost,
   ownParts,
@@ -24,6 +25,7 @@ import { kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { linesOfFindings } from "../../scene/lines_of_findings.js";
 import { isSavedIn } from "../../scene/storage_holds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
+import { betweenOps, phaseTimes } from "../../scene/phase_times.js";
 import { lineLink } from "../panels_and_tables.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
@@ -78,6 +80,12 @@ function showLine(store, scroller) {
   const key = store.line && placeKey(store.line);
   /** @type {NodeListOf<HTMLElement>} */
   const rows = scroller.querySelectorAll("[data-line]");
+  if (key && ![...rows].some((row) => row.dataset["line"] === key)) {
+    /** @type {NodeListOf<HTMLElement>} */
+    const folded = scroller.querySelectorAll(".agv-source-run");
+    for (const run of folded) run.click();
+    if (folded.length) return showLine(store, scroller);
+  }
   for (const row of rows) row.classList.toggle("agv-chosen-line", row.dataset["line"] === key);
   const line =
     scroller.querySelector(".agv-chosen-line") ??
@@ -119,6 +127,7 @@ class SourcePage {
     this.costs = callCosts(store.scene, store.step);
     this.compiled = compilerNotes(store);
     this.found = linesOfFindings(store.scene);
+    this.shared = sharedLines(store.scene);
     /** @type {Map<string, number[]>} */
     this.nodes = new Map();
     for (const { filename, lineno, index } of store.scene.nodes) {
@@ -130,9 +139,7 @@ class SourcePage {
     this.kinds = this.#kindsOfLines();
     const whole = [...this.kinds.values()].map((kinds) => [...kinds.values()]);
     this.most = Math.max(1, ...whole.map((parts) => parts.reduce((sum, each) => sum + each, 0)));
-    const times = [...this.costs.lines.values()].map((part) =>
-      timeOf(mode === "itself" ? ownCost(this.costs, part) : part.cost),
-    );
+    const times = [...this.costs.lines.values()].map((part) => timeOf(this.#costOf(part) ?? []));
     this.longest = Math.max(1, ...times);
     this.columns = [...COLUMNS, ...(this.compiled.size ? ["compiler"] : [])];
   }
@@ -185,27 +192,35 @@ class SourcePage {
   sentence() {
     const { scene, step } = this.store;
     const { steps } = scene;
-    const sums = `sums over ${plural(steps.length, "step")}; held at peak: at one time`;
+    const sums = `sums over ${plural(steps.length, "step")}; held at peak: at one time; tint: share of bytes or time`;
     const parts = ownParts(scene, this.costs).filter(({ filename }) => filename);
+    const itself = this.mode === "itself" ? " " : " by itself ";
     const lead = (
       /** @type {string} */ text,
       /** @type {(cost: number[]) => number} */ of,
       /** @type {(value: number) => string} */ format,
     ) => {
       const [most] = parts.sort((a, b) => of(b.cost) - of(a.cost));
-      const value = most && of(most.cost);
-      const itself = this.mode === "itself" ? "" : " by itself";
-      return value ? [lineLink(this.store, most), itself + text + format(value)] : [];
+      return most && of(most.cost) ? [{ most, text: text + format(of(most.cost)) }] : [];
     };
+    const leads = [
+      ...lead("holds most at the peak, ", ([, held]) => held, formatBytes),
+      ...lead("takes most time, ", timeOf, formatDuration),
+    ];
     return [
-      ...lead(
-        " holds most at the peak, ",
-        ([, held]) => held,
-        (nbytes) => `${formatBytes(nbytes)}; `,
+      ...leads.flatMap(({ most, text }, at) =>
+        at && leads[0].most === most
+          ? [`, and ${text}`]
+          : [at ? "; " : "", lineLink(this.store, most), itself + text],
       ),
-      ...lead(" takes most time, ", timeOf, formatDuration),
       ...(steps.length > 1 && step < 0 ? [h("span", "agv-muted agv-sums", sums)] : []),
     ];
+  }
+
+  /** @returns {string} of which bytes the bars are */
+  #barOfBytes() {
+    const [saved, , recomputed] = this.costs.total;
+    return [saved && "saved", recomputed && "recomputed"].filter(Boolean).join("/");
   }
 
   /** @returns {HTMLElement} the names of the columns */
@@ -220,7 +235,9 @@ class SourcePage {
         "span",
         "agv-source-tag",
         ...this.columns.flatMap((text, at) => [
-          ...(at === 0 || at === 3 ? [h("span", "agv-source-bar", at ? "time" : "bytes")] : []),
+          ...(at === 0 || at === 3
+            ? [h("span", "agv-source-bar", at ? "time" : this.#barOfBytes())]
+            : []),
           h("span", `agv-cell agv-column-${at}`, text),
         ]),
       ),
@@ -240,7 +257,28 @@ class SourcePage {
       );
     const block = h("div", "agv-source agv-source-wide");
     if (unknown.some(Boolean)) block.append(row("without a recorded line", unknown));
-    block.append(row("all lines", total));
+    const { scene, sceneIndex, step } = this.store;
+    const { start_ns, end_ns } = scene.steps[step] ?? { start_ns: 0, end_ns: sceneIndex.end };
+    const { active, phases } = phaseTimes(sceneIndex, [start_ns, end_ns], step);
+    const all = [...total];
+    const rest = (
+      /** @type {string} */ text,
+      /** @type {(phase: import("../../scene/phase_times.js").PhaseTime) => number} */ of,
+      again = 0,
+    ) => {
+      const cost = COLUMNS.map((column, at) =>
+        phases.reduce(
+          (sum, each) => sum + (each.name === column ? of(each) : 0),
+          at === 5 ? again : 0,
+        ),
+      );
+      addCost(all, cost);
+      if (cost.some(Boolean)) block.append(row(text, cost));
+    };
+    const recomputed = phases.reduce((sum, each) => sum + each.recomputed, 0);
+    rest("between ops", betweenOps, Math.max(0, recomputed - total[5]));
+    rest("compiling", ({ compiled }) => compiled);
+    block.append(row(`all · ${formatDuration(active)} active`, all));
     if (summary.older_nbytes) {
       const steps = plural(summary.older_steps, "step");
       const older = total.map((_, at) => (at === 1 ? summary.older_nbytes : 0));
@@ -261,6 +299,7 @@ class SourcePage {
       store.scene.call_frames.flatMap((frame) => (frame.installed ? frame.filename : [])),
     );
     const costly = new Set([...costs.lines.values()].map(({ filename }) => filename));
+    for (const each of store.scene.findings) costly.add(each.culprit_file).add(each.victim_file);
     const rank = (/** @type {string} */ file) => 2 * +packages.has(file) + +!costly.has(file);
     const files = [...store.sceneIndex.source]
       .filter(([file]) => file)
@@ -269,10 +308,15 @@ class SourcePage {
     return files.map(([file, lines]) => {
       const head = h("h3", { class: "agv-mono", text: formatPlace(file, 0), title: file });
       const body = h("div", "agv-scroll", this.#lines(file, lines));
-      if (!packages.has(file) || !own)
-        return h("section", {}, h("div", "agv-view-head", head), body);
+      // A script that only starts the recording ran no op itself.
+      if (!own || rank(file) === 0) return h("section", {}, h("div", "agv-view-head", head), body);
       return h("details", "agv-installed", h("summary", "agv-view-head", head), body);
     });
+  }
+
+  /** @param {Part | undefined} part */
+  #costOf(part) {
+    return part && (this.mode === "itself" ? ownCost(this.costs, part) : part.cost);
   }
 
   /**
@@ -283,20 +327,36 @@ class SourcePage {
   #lines(file, lines) {
     const partOf = (/** @type {number} */ lineno) =>
       this.costs.lines.get(placeKey({ filename: file, lineno }));
-    const numbers = functionsOf(lines, (lineno) => {
+    const matters = (/** @type {number} */ lineno) => {
       const key = placeKey({ filename: file, lineno });
       const { line } = this.store;
       return (
-        !!partOf(lineno) ||
+        !!this.#costOf(partOf(lineno))?.some(Boolean) ||
         [this.nodes, this.marks, this.compiled, this.found].some((known) => known?.has(key)) ||
         (!!line && placeKey(line) === key)
       );
-    });
+    };
+    const numbers = functionsOf(lines, matters);
+    const kept = linesToShow(lines, numbers, matters);
     const block = h("div", "agv-source agv-source-wide");
-    numbers.forEach((number, at) => {
+    const lineOf = (/** @type {number} */ number) =>
+      this.#line(file, number, lines.get(number) ?? "", partOf(number));
+    for (let at = 0; at < numbers.length; at++) {
+      const number = numbers[at];
       if (at && number > numbers[at - 1] + 1) block.append(h("div", "agv-source-gap"));
-      block.append(this.#line(file, number, lines.get(number) ?? "", partOf(number)));
-    });
+      if (kept.has(number)) {
+        block.append(lineOf(number));
+        continue;
+      }
+      const run = [number];
+      while (numbers[at + 1] === number + run.length && !kept.has(numbers[at + 1])) {
+        run.push(numbers[++at]);
+      }
+      const text = `${plural(run.length, "line")} without numbers`;
+      const open = () => more.replaceWith(...run.map(lineOf));
+      const more = h("div", "agv-source-line", button(text, "agv-source-run", open, text));
+      block.append(more);
+    }
     return block;
   }
 
@@ -333,14 +393,25 @@ class SourcePage {
       cells,
     );
     line.dataset["line"] = key;
-    if (part) {
-      const itself = ownCost(costs, part);
-      const shown = this.mode === "itself" ? { ...part, cost: itself } : part;
-      const bytes = piecesOfKinds(store.scene, this.kinds.get(key) ?? new Map(), this.most);
-      cells.append(...costCells(shown.cost, itself, bytes, this.longest));
-      const opens = this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
-      if (opens) cells.prepend(opens);
+    const itself = part ? ownCost(costs, part) : COLUMNS.map(() => 0);
+    const cost = this.#costOf(part) ?? itself;
+    const bytes = piecesOfKinds(store.scene, this.kinds.get(key) ?? new Map(), this.most);
+    cells.append(...costCells(cost, itself, bytes, this.longest));
+    const heat = Math.max((cost[0] + cost[2]) / this.most, timeOf(cost) / this.longest);
+    line.style.setProperty("--heat", `${16 * Math.min(1, heat)}%`);
+    const others = [...(this.shared.get(key) ?? [])]
+      .sort((a, b) => a - b)
+      .slice(0, 3)
+      .join(", ");
+    if (others && !bytes.length) {
+      const at = this.scroller.classList.contains("agv-without-1") ? 0 : 1;
+      const title = `counted at line ${others}`;
+      cells
+        .querySelector(`.agv-column-${at}`)
+        ?.append(h("span", { class: "agv-muted", text: `in ${others}`, title }));
     }
+    const opens = part && this.mode === "with calls" && opener(store, costs, line, cells, part, 1);
+    if (opens) cells.prepend(opens);
     if (own.length) {
       listen(line, "click", (event) => {
         if (/** @type {Element} */ (event.target).closest("button")) return;
@@ -352,10 +423,29 @@ class SourcePage {
       const label = `${text}: show line ${number} in the graph`;
       if (text) count.replaceChildren(button(label, "agv-link", show, text));
     }
-    if (this.compiled.size && part) cells.append(compilerCell(store, this.compiled.get(key)));
-    else if (this.compiled.has(key)) cells.append(compilerCell(store, this.compiled.get(key)));
+    if (this.compiled.size) cells.append(compilerCell(store, this.compiled.get(key)));
     return line;
   }
+}
+
+/**
+ * Return the lines of the same file where tensors are counted that other lines saved, too.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @returns {Map<string, Set<number>>} by the key of the other line
+ */
+function sharedLines({ saved_badges, nodes, counted_storages }) {
+  const places = new Map([...counted_storages].map((each) => [each.storage_id, each]));
+  /** @type {Map<string, Set<number>>} */
+  const lines = new Map();
+  for (const { node, storage_id } of saved_badges) {
+    const { filename = "", lineno = 0 } = places.get(storage_id ?? -1) ?? {};
+    const user = nodes[node];
+    if (!lineno || filename !== user.filename || lineno === user.lineno) continue;
+    const key = placeKey(user);
+    lines.set(key, (lines.get(key) ?? new Set()).add(lineno));
+  }
+  return lines;
 }
 
 /**

@@ -15,13 +15,51 @@ import {
 
 /** @typedef {import("../../canvas/text_fitted_to_width.js").Pen} Pen */
 /** @typedef {import("../../types.js").SceneStorageEvent} SceneStorageEvent */
+/**
+ * An event that is marked, or a release with the last use, which is too close to it for two marks.
+ *
+ * @typedef {Pick<SceneStorageEvent, "storage" | "time_ns" | "version" | "op" | "ok"> & {kind: SceneStorageEvent["kind"] | "used"}} Mark
+ */
+
+/** Radius of the mark of a use and a release. */
+const USED = 7;
+/** A use that is closer to the release has one mark with it. */
+const NEAR = 14;
+
+/**
+ * Return the marks of a row. A release of what was used says so, as the use may be too close to it
+ * for a mark of its own. Of releases that would overlap, the last one is marked.
+ *
+ * @param {SceneStorageEvent[]} marked events of a row by time
+ * @param {SceneStorageEvent[]} all its events, those without a mark as well
+ * @param {(time: number) => number} x
+ * @returns {Mark[]}
+ */
+export function joinUses(marked, all, x) {
+  let next = Infinity;
+  return marked.reduceRight((/** @type {Mark[]} */ marks, each) => {
+    const { kind, storage, time_ns, version, op, ok } = each;
+    const own = x(time_ns);
+    const isRelease = kind === "released";
+    if (next - own < (isRelease ? 2 * USED : kind === "unpacked" && ok ? NEAR : 0)) return marks;
+    if (isRelease) next = own;
+    const last = all.findLast(
+      (other) =>
+        other.storage === storage &&
+        other.time_ns <= time_ns &&
+        /^(unpack|save|recomp)/.test(other.kind),
+    );
+    const isUsed = isRelease && last?.kind === "unpacked" && last.ok;
+    return [isUsed ? { kind: "used", storage, time_ns, version, op, ok } : each, ...marks];
+  }, []);
+}
 
 /**
  * Paint the marker of an event, next to the marker before it where they would overlap. Saves,
  * clones and successful unpacks without room are left out.
  *
  * @param {Pen} pen
- * @param {SceneStorageEvent} event
+ * @param {Mark} event
  * @param {number} x
  * @param {number} middle y of the lifeline
  * @param {string} hue
@@ -63,6 +101,12 @@ export function paintEventMarker(pen, event, x, middle, hue, free, { movable, ve
       paintDot(ctx, next, middle, 8, palette.surface);
       paintGlyph(ctx, "clone", next, middle, 13, palette.recompute);
       return next + 9;
+    case "used": {
+      const at = Math.min(Math.max(x, free + 3), x + NEAR);
+      paintDot(ctx, at, middle, USED, palette.surface);
+      paintGlyph(ctx, "used", at, middle, 15, palette.saved);
+      return Math.max(free, at + 8);
+    }
     default: {
       // Below the marks that are at its time.
       paintDot(ctx, x, x < free + 4 ? middle + 8 : middle, 3.6, palette.surface, palette.text2);

@@ -9,10 +9,12 @@ import {
   formatBytes,
   formatCount,
   formatDuration,
+  dotted,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import {
   describeEvent,
+  joinUses,
   paintVersionMismatch,
   paintEventMarker,
 } from "./event_markers_and_texts.js";
@@ -20,7 +22,7 @@ import { paintText, widthOf, write } from "../../canvas/text_fitted_to_width.js"
 import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { isHeldAt } from "../../scene/storage_holds.js";
 import { paintPhases } from "../../canvas/phase_bands.js";
-import { moduleRange, namesOf } from "./storage_rows.js";
+import { namesOf } from "./storage_rows.js";
 import { hostTheme, mix } from "../../canvas/theme.js";
 import { kindHue, kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { TimeWindow } from "../../shell/zoom_and_pan_time_axis.js";
@@ -32,22 +34,19 @@ import { placeTooltip } from "../../shell/place_tooltip.js";
 /** @typedef {{rows: Row[], listeners: (() => void)[], peak?: {nbytes: number}}} RowSource */
 
 const ROW_HEIGHT = 26;
-/** Size and weight of names. */
-const NAME = /** @type {[size: number, weight: number]} */ ([11.5, 600]);
 const HEAD_HEIGHT = 26;
 const AXIS_HEIGHT = 22;
 const RIGHT = 24;
 const NO_EVENT = { ok: /** @type {const} */ (1), op: "", nbytes: 0, filename: "", lineno: 0 };
-/** Widths of the columns of bytes, in all and at the peak. */
-const BYTES = 58;
+/** Width of the column of bytes at the peak. */
 const PEAK = 58;
 /** Saves and uses of one storage that are not marked one by one. */
 const MANY_EVENTS = 12;
 
 /** A mark of a recomputation is moved as far as this. */
 const MARK = 12;
-/** Width below which a row has one mark for each step, the last. */
-const NARROW = 600;
+/** Room for names below which the path of their module is above them. */
+const BOTH = 200;
 
 /** @param {Row} row */
 const isBroken = ({ storages }) => storages[0].state === "broken";
@@ -64,8 +63,7 @@ export class Lifelines {
     this.source = source;
     this.rows = source.rows;
     this.largest = 1;
-    /** Width of the longest name. */
-    this.longest = 0;
+    this.longest = 4; // characters of a place
     this.rowsHeight = 0;
     this.drawn = false;
     this.canvas = chartCanvas("Lifelines of saved tensors; the table has the same in words");
@@ -117,8 +115,8 @@ export class Lifelines {
   #fit() {
     const { rows } = this.source;
     this.rows = rows;
-    this.longest = 0;
     this.largest = rows.reduce((most, { nbytes }) => Math.max(most, nbytes), 1);
+    this.longest = Math.max(4, ...rows.map(({ storages }) => placeOf(storages[0]).length));
     this.spacer.style.height = `${rows.length * ROW_HEIGHT}px`;
     this.rowsHeight = HEAD_HEIGHT + rows.length * ROW_HEIGHT + AXIS_HEIGHT;
   }
@@ -130,21 +128,26 @@ export class Lifelines {
   /** @returns {boolean} whether rows hold less at the peak than in all */
   #hasPeak() {
     const sum = this.rows.reduce((all, { nbytes }) => all + nbytes, 0);
-    return this.element.clientWidth >= 760 && sum > 1.2 * (this.source.peak?.nbytes ?? sum);
+    return sum > 1.2 * (this.source.peak?.nbytes ?? sum);
   }
 
-  /** @returns {number} width of the column of names, as far as there is room for them */
-  #nameWidth() {
-    const { clientWidth } = this.element;
-    const most = clientWidth * (clientWidth < 760 ? 0.36 : 0.22);
-    return Math.max(108, Math.min(this.longest + 20, most));
+  /** @returns {boolean} whether there is room for the lines and for both columns of bytes */
+  #isWide() {
+    return this.element.clientWidth >= 760;
   }
 
   /** @returns {number} x at which the lifelines begin */
   #left() {
     const { clientWidth } = this.element;
-    const place = clientWidth < 760 ? 0 : Math.min(124, clientWidth * 0.13);
-    return this.#nameWidth() + place + BYTES + (this.#hasPeak() ? PEAK : 0);
+    if (!this.#isWide()) return 184;
+    return Math.min(440, Math.max(250, clientWidth * 0.33)) + (this.#hasPeak() ? PEAK : 0);
+  }
+
+  /** @returns {{bytes: number, line: number}} the right end of the first figure; x of the line */
+  #columns() {
+    const bytes = this.#left() - (this.#hasPeak() && this.#isWide() ? PEAK : 0) - 10;
+    const room = Math.min(this.longest * 6, bytes > 330 ? 150 : 90);
+    return { bytes, line: this.#isWide() ? bytes - 64 - room : bytes - 46 };
   }
 
   /**
@@ -191,11 +194,6 @@ export class Lifelines {
   /** @param {Drawing} drawing */
   #paintRows({ pen, width, height }) {
     const { scrollTop } = this.scroller;
-    this.longest ||= this.rows.reduce(
-      (most, { storages }) =>
-        Math.max(most, widthOf(pen, namesOf(storages) + timesOf(storages), ...NAME)),
-      1,
-    );
     const { view, start } = this.window;
     const isWhole = view[0] <= start && view[1] >= this.store.sceneIndex.end;
     const times = view.map((time) => formatDuration(time)).join(" to ");
@@ -209,10 +207,12 @@ export class Lifelines {
     const small = { size: 10, color: this.palette().text2 };
     write(pen, "tensor", 12, HEAD_HEIGHT / 2, small);
     const right = /** @type {const} */ ({ ...small, align: "right" });
-    const columns = plot.left + 3 - (this.#hasPeak() ? PEAK : 0);
-    const nameWidth = this.#nameWidth();
-    if (columns - BYTES > nameWidth) write(pen, "line, module", nameWidth, HEAD_HEIGHT / 2, small);
-    write(pen, this.#hasPeak() ? "in all" : "bytes", columns - 10, HEAD_HEIGHT / 2, right);
+    const columns = this.#columns();
+    const wide = this.#isWide();
+    if (wide) write(pen, "line", columns.line, HEAD_HEIGHT / 2, small);
+    if (wide || !this.#hasPeak()) {
+      write(pen, this.#hasPeak() ? "in all" : "bytes", columns.bytes, HEAD_HEIGHT / 2, right);
+    }
     if (this.#hasPeak()) write(pen, "at peak", plot.left - 7, HEAD_HEIGHT / 2, right);
     const first = Math.floor(scrollTop / ROW_HEIGHT);
     const last = Math.min(
@@ -256,24 +256,56 @@ export class Lifelines {
     }
     fillBox(ctx, palette.line, 0, top + ROW_HEIGHT - 1, width, 1);
     const hasPeak = this.#hasPeak();
-    const left = this.#left() - (hasPeak ? PEAK : 0);
-    const nameWidth = this.#nameWidth();
+    const wide = this.#isWide();
+    const { bytes, line } = this.#columns();
     const color = broken || storage.state === "stale" ? palette.mutation : palette.text;
-    paintName(pen, namesOf(storages) + timesOf(storages), middle, nameWidth - 18, color);
-    if (left - BYTES > nameWidth) {
-      const place = placeOf(storage);
-      const room = left - BYTES - 8 - nameWidth;
-      const parts = [place, moduleRange(storages)].filter(Boolean);
-      const whole = parts.join(" · ");
-      const use = widthOf(pen, whole, 10.5) <= room ? whole : (parts[0] ?? "");
-      write(pen, use, nameWidth, middle, { size: 10.5, color: palette.text2, room });
-    }
-    const figure = /** @type {const} */ ({ size: 11, color: palette.text2, align: "right" });
-    write(pen, nbytes ? formatBytes(nbytes) : "not held", left - 10, middle, figure);
-    const end = left + (hasPeak ? PEAK : 0);
+    const place = placeOf(storage);
+    this.#paintName(pen, row, middle, line - 20, color, wide ? "" : place);
+    const gray = { size: 10.5, color: palette.text2 };
+    if (wide) write(pen, place, line, middle, { ...gray, room: bytes - 56 - line });
+    const figure = /** @type {const} */ ({ ...gray, size: 11, align: "right" });
+    const held = nbytes ? formatBytes(nbytes) : "not held";
+    if (wide || !hasPeak) write(pen, held, bytes, middle, figure);
+    const end = this.#left();
     if (hasPeak) write(pen, atPeak ? formatBytes(atPeak) : "0", end - 10, middle, figure);
     const plot = { left: end - 3, top, right: width, bottom: top + ROW_HEIGHT };
     clipped(pen, plot, () => this.#paintLifeline(pen, row, middle));
+  }
+
+  /**
+   * Write the name of a row, with the path of its module before it or above it.
+   *
+   * @param {Pen} pen
+   * @param {Row} row
+   * @param {number} middle
+   * @param {number} room
+   * @param {string} color
+   * @param {string} place written after the path, where no column has it
+   */
+  #paintName(pen, row, middle, room, color, place) {
+    const { storages } = row;
+    const whole = namesOf(this.store.scene, storages);
+    const { name } = storages[0];
+    const { apart = "" } = row;
+    const isAbove = room < BOTH;
+    const path = whole.endsWith(name) ? whole.slice(0, -name.length) : "";
+    const above = isAbove ? dotted([path.replace(/[. ]$/, ""), apart, place]) : "";
+    const y = above ? middle + 5.5 : middle;
+    const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
+    const style = { size: 11.5, weight: 600, color };
+    const after = apart && !isAbove ? ` ${apart}` : "";
+    const rest = room - widthOf(pen, times, style.size, style.weight) - widthOf(pen, after, 10.5);
+    const own = path ? name : whole;
+    const long = Math.min(rest, widthOf(pen, own, style.size, style.weight));
+    const gray = { size: above ? 9.5 : 10.5, color: pen.palette.text2 };
+    if (above) write(pen, above, 12, middle - 6, { ...gray, room });
+    const before = above ? "" : path;
+    const left = before ? Math.min(rest - long, widthOf(pen, before, gray.size)) : 0;
+    if (left) write(pen, before, 12, y, { ...gray, room: left });
+    const x = 12 + left;
+    write(pen, own, x, y, { ...style, room: rest - x + 12 });
+    if (times) write(pen, times, x + long, y, style);
+    if (after) write(pen, after, room + 12, y, { ...gray, align: "right" });
   }
 
   /**
@@ -351,11 +383,8 @@ export class Lifelines {
       for (const gap of [7, 3]) ctx.fillRect(this.#x(end) - gap, middle - 3.5, 2, 7);
     }
     const isAlone = storages.length === 1;
-    let events = markedEvents(scene, storages, all, changes);
-    if (this.element.clientWidth < NARROW && !broken) {
-      const steps = events.map((each) => stepAt(scene, each.time_ns));
-      events = events.filter((_, at) => steps[at] !== steps[at + 1]);
-    }
+    const marked = markedEvents(scene, storages, all, changes);
+    const events = joinUses(marked, all, (time) => this.#x(time));
     if (changes.length && changes[0][0] < this.window.view[0]) {
       write(pen, "‹", this.#left() + 2, middle, { size: 14, weight: 600, color: palette.text });
     }
@@ -364,7 +393,7 @@ export class Lifelines {
     const lastWrite = events.findLastIndex((each) => each.kind === "written");
     /** @type {[number, number]} */
     let room = [0, 0]; // the widest gap between two markers after the last write
-    let shown = "";
+    let latest = "";
     events.forEach((each, at) => {
       const x = this.#x(each.time_ns);
       if (at > lastWrite && x - 10 - free > room[1] - room[0]) room = [free, x - 10];
@@ -376,11 +405,12 @@ export class Lifelines {
           failed ||
           isLast ||
           each.kind === "released" ||
+          each.kind === "used" ||
           (each.kind === "recomputed" && free - x < MARK) ||
           (isAlone && each.kind === "written"),
-        version: version === shown ? "" : version,
+        version: version === latest ? "" : version,
       });
-      if (after !== free && version) shown = version;
+      if (after !== free && version) latest = version;
       free = after;
     });
     if (lastWrite < 0 && broken && events.length) {
@@ -395,8 +425,10 @@ export class Lifelines {
       }
     }
     if (lastWrite < 0 || !broken) return;
-    const writes = events.filter(({ kind, ok }) => kind === "written" && !ok);
-    paintVersionMismatch(pen, storage, writes.length ? writes : [events[lastWrite]], room, middle);
+    const writes = marked.filter(({ kind }) => kind === "written");
+    const harmful = writes.filter(({ ok }) => !ok);
+    const shown = harmful.length ? harmful : writes.slice(-1);
+    paintVersionMismatch(pen, storage, shown, room, middle);
   }
 
   /** @param {Drawing} drawing */
@@ -454,7 +486,7 @@ export class Lifelines {
       .map((each) => ({ each, distance: Math.abs(this.#x(each.time_ns) - event.offsetX) }))
       .sort((a, b) => a.distance - b.distance)[0];
     const { scene } = this.store;
-    const lines = [`${namesOf(row.storages)} · ${storage.shape} ${storage.dtype}`];
+    const lines = [`${namesOf(scene, row.storages)} · ${storage.shape} ${storage.dtype}`];
     lines.push(kindOfStorage(scene, storage.storage_id));
     if (nearest && nearest.distance < 14) lines.push(describeEvent(nearest.each, scene));
     else lines.push(...storage.slots.slice(0, 3));
@@ -472,29 +504,6 @@ export class Lifelines {
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
     else if (top > this.scroller.scrollTop + room) this.scroller.scrollTop = top - room;
   }
-}
-
-/** @param {Row["storages"]} storages of a row */
-const timesOf = ({ length }) => (length > 1 ? ` ×${formatCount(length)}` : "");
-
-/**
- * Paint the name of a row and the number of its tensors: a long one in two lines.
- *
- * @param {Pen} pen
- * @param {string} name
- * @param {number} middle
- * @param {number} room
- * @param {string} color
- */
-function paintName(pen, name, middle, room, color) {
-  const [size, weight] = NAME;
-  const style = { size, weight, color, room, middle: true };
-  // A long name continues on a second line, after a space near its middle.
-  const at = name.lastIndexOf(" ", name.length / 2 + 3);
-  if (at < 0 || widthOf(pen, name, ...NAME) <= room) return write(pen, name, 12, middle, style);
-  style.size = 10;
-  write(pen, name.slice(0, at), 12, middle - 6, style);
-  write(pen, name.slice(at + 1), 12, middle + 6, style);
 }
 
 /**

@@ -9,7 +9,7 @@ import {
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/draw_icon.js";
-import { COLUMNS, moduleRange } from "./storage_rows.js";
+import { COLUMNS, moduleRange, namesOf } from "./storage_rows.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
 /** @typedef {import("./storage_rows.js").Row} Row */
@@ -87,6 +87,7 @@ export class SavedTensorTable {
     const item = /** @type {const} */ ({ kind: "storage", index: first.index });
     const selected = storages.some(({ index }) => this.store.related.storages.has(index));
     const place = placeOf(first);
+    const name = namesOf(this.store.scene, storages);
     const bar = h("span", "agv-table-bar");
     bar.style.width = `${Math.max(1, (nbytes / largest) * 46)}px`;
     const times = storages.length > 1 ? ` ×${formatCount(storages.length)}` : "";
@@ -100,10 +101,10 @@ export class SavedTensorTable {
         "td",
         { class: "agv-ellipsis agv-name-cell", title: first.name + times },
         button(
-          `Select ${first.name}`,
+          `Select ${name}`,
           "agv-strong",
           () => this.store.set("selected", item),
-          first.name + times,
+          name + times,
         ),
       ),
       h("td", { class: "agv-ellipsis", text: first.slots[0] ?? "", title: first.slots.join("\n") }),

@@ -1,7 +1,9 @@
 // @ts-check
 /** The saved storages as rows of the lifelines and of the table, identical blocks folded. */
 
-import { nameRange, placeOf } from "../../scene/format_numbers_and_names.js";
+import { dotted, formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
+import { stepAt } from "../../scene/step_of_time_or_node.js";
+import { groupBy } from "../memory/rows_held_at_peak.js";
 import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
 
 /** @typedef {import("../../types.js").SceneStorage} SceneStorage */
@@ -10,9 +12,13 @@ import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
  * @property {SceneStorage[]} storages
  * @property {number} nbytes
  * @property {number} atPeak bytes that they hold at the peak
- * @property {number} [held] number of those that are held then
+ * @property {string} [apart] what it differs in from rows of the same name and line
  */
 /** @typedef {keyof typeof COLUMNS} Column */
+
+/** Share of the peak that the rows of the sentence fill, of which it names so many. */
+const MOST = 0.6;
+const NAMED = 2;
 
 export const COLUMNS = {
   tensor: (/** @type {SceneStorage} */ each) => each.name,
@@ -53,8 +59,11 @@ export class StorageRows {
     for (const listener of this.listeners) listener();
   }
 
-  /** @returns {Row[]} those that were written since their save first, unless a column was chosen */
-  #sorted() {
+  /**
+   * @param {boolean} folded
+   * @returns {Row[]} unsorted
+   */
+  group(folded) {
     /** @type {Map<string | number, Row>} */
     const rows = new Map();
     const { scene, step, matches } = this.store;
@@ -62,24 +71,74 @@ export class StorageRows {
     for (const storage of scene.storages) {
       if (!isSavedIn(scene, storage, step)) continue;
       if (matches && !matches.has(storage.node)) continue;
-      const key = this.folded ? foldKey(storage) : storage.index;
-      const row = rows.get(key) ?? { storages: [], nbytes: 0, atPeak: 0, held: 0 };
+      const key = folded ? foldKey(storage) : storage.index;
+      const row = rows.get(key) ?? { storages: [], nbytes: 0, atPeak: 0 };
       rows.set(key, row);
       row.storages.push(storage);
       // What checkpoint dropped is a row because of a problem, and no memory that is held.
       if (storage.holds.length) row.nbytes += storage.nbytes;
-      if (isHeldAt(storage, this.peak.time)) {
-        row.atPeak += storage.nbytes;
-        row.held = (row.held ?? 0) + 1;
-      }
+      if (isHeldAt(storage, this.peak.time)) row.atPeak += storage.nbytes;
     }
+    return [...rows.values()];
+  }
+
+  /**
+   * Give rows of the same name and line the shape and step in which they differ.
+   *
+   * @param {Row[]} rows
+   */
+  #addDifferences(rows) {
+    const { scene } = this.store;
+    const nameOf = (/** @type {Row} */ { storages }) =>
+      `${namesOf(scene, storages)} ${placeOf(storages[0])}`;
+    for (const same of groupBy(rows, nameOf)) {
+      const texts = same.map(({ storages: [{ shape, holds }, another] }) => {
+        const step = another || !scene.steps[1] ? undefined : scene.steps[stepAt(scene, holds[0])];
+        return [shape, step ? `step ${step.number}` : ""];
+      });
+      same.forEach((row, at) => {
+        const isOdd = (/** @type {number} */ column) =>
+          texts.some((text) => text[column] !== texts[at][column]);
+        row.apart = dotted(texts[at].filter((_, column) => isOdd(column)));
+      });
+    }
+  }
+
+  /** @returns {string} which rows fill most of the memory at the peak, whether or not they are folded */
+  fillers() {
+    const peak = this.peak?.nbytes ?? 0;
+    /** @type {Set<string>} */
+    const all = new Set();
+    let sum = 0;
+    for (const { storages, atPeak } of this.group(true).sort((a, b) => b.atPeak - a.atPeak)) {
+      if (sum >= MOST * peak || !atPeak) break;
+      sum += atPeak;
+      all.add(namesOf(this.store.scene, storages));
+    }
+    const names = [...all];
+    if (!names.length) return "";
+    const rest = names.length > NAMED + 1 ? names.splice(NAMED).length : 0;
+    const last = rest ? `${rest} more` : names.pop();
+    const fill = names.length ? `${names.join(", ")} and ${last} fill` : `${last} fills`;
+    return `${fill} ${formatBytes(sum)} of the ${formatBytes(peak)} at the peak.`;
+  }
+
+  /** @returns {Row[]} those that were written since their save first, unless a column was chosen */
+  #sorted() {
+    const { scene } = this.store;
+    const rows = this.group(this.folded);
     const byBytes = this.column === "bytes";
     const valueOf = (/** @type {Row} */ { storages, nbytes }) =>
-      byBytes ? nbytes : COLUMNS[this.column](storages[0]);
+      byBytes
+        ? nbytes
+        : this.column === "tensor"
+          ? namesOf(scene, storages)
+          : COLUMNS[this.column](storages[0]);
     const harmFirst = (/** @type {Row} */ a, /** @type {Row} */ b) =>
       byBytes && this.descending ? +isHarmed(b.storages[0]) - +isHarmed(a.storages[0]) : 0;
     const sign = this.descending ? -1 : 1;
-    return [...rows.values()].sort(
+    this.#addDifferences(rows);
+    return rows.sort(
       (a, b) =>
         harmFirst(a, b) ||
         (this.chosen ? 0 : b.atPeak - a.atPeak) ||
@@ -95,11 +154,10 @@ export class StorageRows {
  * @returns {string}
  */
 function foldKey(storage) {
-  const module = storage.module.replace(/\d+/g, "#");
   const { name, slots, shape, state, filename, lineno, holds } = storage;
   const owner = (slots[0] ?? "").split(".")[0]; // values of a compiled region have slots of their own
-  const parts = [owner, shape, state, filename, lineno, module, !holds.length];
-  return [name.replace(/\d+/g, "#"), ...parts].join("|");
+  const parts = [name, storage.module, storage.output_of].join("|").replace(/\d+/g, "#");
+  return [parts, owner, shape, state, filename, lineno, !holds.length].join("|");
 }
 
 /**
@@ -108,16 +166,58 @@ function foldKey(storage) {
  */
 export const moduleRange = (storages) => rangeOf(storages.map((each) => each.module));
 
-/**
- * @param {SceneStorage[]} storages
- * @returns {string} "h.0–2 out"
- */
-export const namesOf = (storages) => rangeOf(storages.map((each) => each.name));
+/** @type {WeakMap<import("../../types.js").Scene, string>} */
+const roots = new WeakMap();
 
-/** @param {string[]} names */
+/**
+ * @param {import("../../types.js").Scene} scene
+ * @returns {string} "GPT." if all paths begin with that module, which is then left out
+ */
+function rootOf(scene) {
+  let root = roots.get(scene);
+  if (root === undefined) {
+    const paths = [...scene.storages].flatMap(({ module }) => (module ? `${module}.` : []));
+    const [first] = (paths[0] ?? "").split(".");
+    const isRoot = [...scene.module_calls].some(({ module }) => module && module === first);
+    root = isRoot && paths.every((path) => path.startsWith(`${first}.`)) ? `${first}.` : "";
+    roots.set(scene, root);
+  }
+  return root;
+}
+
+/**
+ * Return the names of storages with the path of their module: of the one that returned them, or
+ * else of the first that saved them.
+ *
+ * @param {import("../../types.js").Scene} scene
+ * @param {SceneStorage[]} storages
+ * @returns {string} "h.0–2.mlp.c_fc out", "h.0–2.attn q"
+ */
+export function namesOf(scene, storages) {
+  const root = rootOf(scene);
+  const names = storages.map(({ name, module, output_of: source }) => {
+    const path = `${source || module}.`;
+    const own = path.startsWith(root) ? path.slice(root.length, -1) : "";
+    if (source) return `${own || source} out`;
+    return own && !name.startsWith(`${own}.`) ? `${own} ${name}` : name;
+  });
+  return rangeOf(names);
+}
+
+/**
+ * @param {string[]} names
+ * @returns {string} one name, with the numbers in which they differ: 0–7, or 2,4 without 3
+ */
 function rangeOf(names) {
-  const sorted = [...new Set(names)].sort(compare);
-  return nameRange(sorted[0], sorted[sorted.length - 1]);
+  const all = names.map((name) => name.split(/(\d+)/));
+  const rangeAt = (/** @type {number} */ at) => {
+    const numbers = [...new Set(all.map((parts) => parts[at]))].sort(compare);
+    const last = numbers[numbers.length - 1];
+    if (numbers.length === 1) return last;
+    if (numbers.length === Number(last) - Number(numbers[0]) + 1) return `${numbers[0]}–${last}`;
+    return numbers.length < 4 ? numbers.join(",") : `${numbers[0]}…${last}`;
+  };
+  return all[0].map((part, at) => (at % 2 ? rangeAt(at) : part)).join("");
 }
 
 /**

@@ -16,7 +16,7 @@ import { splitter } from "../../shell/panel_splitter.js";
 import { storageDetails } from "../../shell/details/storage.js";
 import { Lifelines } from "./lifelines.js";
 import { SavedTensorTable } from "./saved_tensor_table.js";
-import { StorageRows, namesOf } from "./storage_rows.js";
+import { StorageRows } from "./storage_rows.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 
@@ -27,6 +27,7 @@ const LEGEND = [
   ["pencil", "written", "agv-muted"],
   ["clone", "cloned", "agv-recompute"],
   ["check", "used", "agv-saved"],
+  ["used", "used, released", "agv-saved"],
   ["failed", "use failed", "agv-mutation"],
   ["release", "released", "agv-muted"],
 ];
@@ -108,8 +109,7 @@ export class Tensors {
   /** Write which tensor was written after its save, or which fill most of the memory; the sums. */
   #name() {
     if (!this.title || !this.totals) return;
-    const { rows, peak } = this.rows;
-    this.title.textContent = this.#harm() || fillers(rows, peak?.nbytes ?? 0);
+    this.title.textContent = this.#harm() || this.rows.fillers();
     const summary = summaryOf(this.store.scene, this.store.step);
     const totals = [plural(summary.storages, "storage"), ...savedSums(summary)];
     this.totals.title = totals.join(" · ");
@@ -188,28 +188,3 @@ function legendEntry([glyph, label, color]) {
 /** Share of the peak that the rows of the title fill, of which it names so many. */
 const MOST = 0.6;
 const NAMED = 2;
-
-/**
- * @param {import("./storage_rows.js").Row[]} rows
- * @param {number} peak bytes
- * @returns {string} which rows fill most of the memory at the peak
- */
-function fillers(rows, peak) {
-  /** @type {Map<string, number>} */
-  const counts = new Map();
-  let sum = 0;
-  for (const { storages, atPeak, held = 0 } of [...rows].sort((a, b) => b.atPeak - a.atPeak)) {
-    if (sum >= MOST * peak || !atPeak) break;
-    sum += atPeak;
-    const name = namesOf(storages);
-    counts.set(name, (counts.get(name) ?? 0) + held);
-  }
-  const names = [...counts].map(([name, count]) =>
-    count > 1 ? `${name} ×${formatCount(count)}` : name,
-  );
-  if (!names.length) return "";
-  const rest = names.length > NAMED + 1 ? names.splice(NAMED).length : 0;
-  const last = rest ? `${rest} more rows` : names.pop();
-  const all = names.length ? `${names.join(", ")} and ${last} fill` : `${last} fills`;
-  return `${all} ${formatBytes(sum)} of the ${formatBytes(peak)} at the peak.`;
-}

@@ -1,7 +1,7 @@
 // @ts-check
 /** The profile of a time range as a table and as totals. */
 
-import { choice, h, listen, pressInTree, propertyList, section } from "../../dom.js";
+import { choice, h, listen, placeText, pressInTree, propertyList, section } from "../../dom.js";
 import { icon } from "../../canvas/draw_icon.js";
 import {
   cutText,
@@ -261,11 +261,14 @@ export class RangeProfilePanel {
     return h(
       "tr",
       { onclick: () => this.#show(row) },
-      h("td", {
-        class: row.count ? "agv-strong agv-ellipsis" : "agv-ellipsis",
-        text: row.label,
-        title: row.label,
-      }),
+      h(
+        "td",
+        {
+          class: row.count ? "agv-strong agv-ellipsis" : "agv-ellipsis",
+          title: row.label,
+        },
+        placeText(row.label),
+      ),
       code
         ? h(
             "td",
