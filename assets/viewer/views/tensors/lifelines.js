@@ -303,7 +303,7 @@ export class Lifelines {
     const left = before ? Math.min(rest - long, widthOf(pen, before, gray.size)) : 0;
     if (left) write(pen, before, 12, y, { ...gray, room: left });
     const x = 12 + left;
-    write(pen, own, x, y, { ...style, room: rest - x + 12 });
+    write(pen, own, x, y, { ...style, room: rest - x + 12, middle: true });
     if (times) write(pen, times, x + long, y, style);
     if (after) write(pen, after, room + 12, y, { ...gray, align: "right" });
   }
