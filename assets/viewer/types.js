@@ -22,6 +22,10 @@
 
 /** @typedef {"read" | "kept" | "unread" | "waiting" | "broken"} RibbonState */
 
+/** @typedef {"forward" | "backward"} FoldEdge */
+
+/** @typedef {"block" | "region" | "between"} FoldBarKind */
+
 /** @typedef {"blocks" | "lines"} CompiledDetail */
 
 /** @typedef {"rect" | "path" | "text"} CompiledShape */
@@ -504,6 +508,21 @@
  */
 
 /**
+ * One bar of an edge of the fold: ops of a forward, or nodes of a backward.
+ *
+ * @typedef {object} SceneFoldBar
+ * @property {number} fold index into folds
+ * @property {FoldEdge} edge
+ * @property {FoldBarKind} kind
+ * @property {string} block "h.0", "" for a line
+ * @property {string} until the last block of a compiled region that is several, "" otherwise
+ * @property {number} lineno of a line, 0 otherwise
+ * @property {number} start positions, as those of ribbons
+ * @property {number} end
+ * @property {number} ns
+ */
+
+/**
  * One ribbon of the fold: a storage, or storages of one kind and block.
  *
  * @typedef {object} SceneRibbon
@@ -835,6 +854,7 @@
  * @property {SceneSavedKind[]} saved_kinds
  * @property {SceneFold[]} folds
  * @property {SceneRibbon[]} ribbons
+ * @property {SceneFoldBar[]} fold_bars
  * @property {SceneStorageEvent[]} storage_events
  * @property {SceneSlotReason[]} slot_reasons
  * @property {SceneModuleCall[]} module_calls

@@ -155,7 +155,7 @@ def build_scene(
     idle = find_idle(analysis)
     counted = build_counted_storages(analysis, folded, tree)
     times, module_times = build_times(analysis, tree)
-    folds, ribbons = build_fold(analysis, folded, blamed)
+    folds, ribbons, fold_bars = build_fold(analysis, folded, blamed)
     summary = replace(
         scene.summary,
         storage_rows=rows,
@@ -187,6 +187,7 @@ def build_scene(
         saved_kinds=KINDS if folds else (),
         folds=folds,
         ribbons=ribbons,
+        fold_bars=fold_bars,
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
         **build_prediction_tables(analysis),

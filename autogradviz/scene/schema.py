@@ -30,6 +30,8 @@ StorageEventKind: TypeAlias = Literal[
     "saved", "recomputed", "written", "unpacked", "cloned", "released"
 ]
 RibbonState: TypeAlias = Literal["read", "kept", "unread", "waiting", "broken"]
+FoldEdge: TypeAlias = Literal["forward", "backward"]
+FoldBarKind: TypeAlias = Literal["block", "region", "between"]
 CompiledDetail: TypeAlias = Literal["blocks", "lines"]
 CompiledShape: TypeAlias = Literal["rect", "path", "text"]
 CompiledStepKind: TypeAlias = Literal["region", "break", "recompile"]
@@ -536,6 +538,21 @@ class SceneFold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneFoldBar:
+    """One bar of an edge of the fold: ops of a forward, or nodes of a backward."""
+
+    fold: int  # index into folds
+    edge: FoldEdge
+    kind: FoldBarKind
+    block: str  # "h.0", "" for a line
+    until: str  # the last block of a compiled region that is several, "" otherwise
+    lineno: int  # of a line, 0 otherwise
+    start: int  # positions, as those of ribbons
+    end: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneRibbon:
     """One ribbon of the fold: a storage, or storages of one kind and block.
 
@@ -877,6 +894,7 @@ class Scene:
     saved_kinds: tuple[SceneSavedKind, ...] = ()
     folds: tuple[SceneFold, ...] = ()
     ribbons: tuple[SceneRibbon, ...] = ()
+    fold_bars: tuple[SceneFoldBar, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
     slot_reasons: tuple[SceneSlotReason, ...] = ()
     module_calls: tuple[SceneModuleCall, ...] = ()

@@ -274,67 +274,42 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
  * @param {FoldPicture} picture
  * @param {number} width
  */
-function paintBlocks(pen, area, { ribbons, fold }, width) {
+function paintBlocks(pen, area, { scene, ribbons, fold }, width) {
   const { palette } = pen;
   const short = shortNames(ribbons.map(({ block }) => block));
-  const roomOf = (/** @type {Block} */ { extent: [from, to] }) =>
-    xAt(area, to) - xAt(area, from) - 1;
-  const bars = (
-    /** @type {"top" | "bottom"} */ edge,
-    /** @type {number} */ y,
-    /** @type {string} */ hue,
-  ) => {
-    for (const each of extents(ribbons, edge)) {
-      const room = roomOf(each);
-      if (room < 1) continue;
-      const left = xAt(area, each.extent[0]);
-      pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
+  const align = /** @type {const} */ ("center");
+  for (const { fold: of, edge, kind, block, until, lineno, start, end, ns } of scene.fold_bars) {
+    const left = xAt(area, start);
+    const room = xAt(area, end) - left - 1;
+    const between = kind === "between";
+    if (of !== fold.index || room < (between ? 3 : 1)) continue;
+    const forward = edge === "forward";
+    const y = forward ? area.top - BAR : area.bottom + 2;
+    const time = ns ? ` · ${formatDuration(ns)}` : "";
+    const names = block && (until ? nameRange(short(block), short(until)) : short(block));
+    const line = lineno ? `line ${lineno}` : "";
+    const forms = {
+      block: [block && block + time, names && names + time, names, line && line + time, line],
+      region: [
+        `compiled region${time}, ${forward ? "saved" : "read"} at once`,
+        `compiled region${time}`,
+        names,
+      ],
+      between: [`between ops${time}`, "between ops"],
+    }[kind];
+    if (between) {
+      setStroke(pen.ctx, palette.line2, 1);
+      roundRect(pen.ctx, left + 0.5, y + 0.5, room - 1, BAR - 3, 3);
+      pen.ctx.stroke();
+    } else {
+      pen.ctx.fillStyle = mix(forward ? palette.edge : palette.backward, palette.surface, 0.2);
       roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
       pen.ctx.fill();
-      const { block, until, line, ns } = each;
-      const time = ns ? ` · ${formatDuration(ns)}` : "";
-      const names = until ? nameRange(short(block), short(until)) : short(block);
-      const forms = until
-        ? [
-            `compiled region${time}, ${edge === "top" ? "saved" : "read"} at once`,
-            `compiled region${time}`,
-            names,
-          ]
-        : [block && block + time, names && names + time, names || line];
-      const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
-      if (!text) continue;
-      const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
-      write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
     }
-  };
-  bars("top", area.top - BAR, palette.edge);
-  bars("bottom", area.bottom + 2, palette.backward);
-  // What is left of the time of the step is its own part: the bars are as wide as their labels say.
-  const gap = (
-    /** @type {number} */ from,
-    /** @type {number} */ to,
-    /** @type {number} */ ns,
-    /** @type {number} */ y,
-  ) => {
-    const left = xAt(area, from);
-    const room = xAt(area, to) - left - 1;
-    if (room < 3 || ns <= 0) return;
-    setStroke(pen.ctx, palette.line2, 1);
-    roundRect(pen.ctx, left + 0.5, y + 0.5, room - 1, BAR - 3, 3);
-    pen.ctx.stroke();
-    const time = `between ops · ${formatDuration(ns)}`;
-    const text = [time, "between ops"].find((form) => widthOf(pen, form, 10.5) < room - 8);
-    const style = { size: 10.5, color: palette.text2, align: /** @type {const} */ ("center") };
+    const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
+    const style = { size: 10.5, color: between ? palette.text2 : palette.text, align };
     if (text) write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
-  };
-  const sum = (/** @type {"forward_ns" | "backward_ns"} */ part) =>
-    ribbons.reduce((ns, ribbon) => ns + ribbon[part], 0);
-  const tops = ribbons.map(({ top }) => top[1]);
-  gap(Math.max(0, ...tops), SCALE, fold.forward_ns - sum("forward_ns"), area.top - BAR);
-  const read = ribbons.filter(({ bottom }) => bottom.length);
-  const start = Math.min(SCALE, ...read.map(({ waist }) => waist[0]));
-  const end = Math.min(SCALE, ...read.map(({ bottom }) => bottom[0]));
-  gap(start, end, fold.backward_ns - sum("backward_ns"), area.bottom + 2);
+  }
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
@@ -350,8 +325,8 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
 }
 
 /**
- * @typedef {{block: string, until: string, moment: number, line: string, extent: [number, number],
- *   nbytes: number, again: number, ns: number}} Block until: the last of several of one moment
+ * @typedef {{block: string, line: string, extent: [number, number], nbytes: number, again: number}}
+ *   Block
  */
 
 /**
@@ -375,37 +350,26 @@ function runs(blocks, is = () => true) {
 }
 
 /**
- * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines. Blocks
- * of a compiled region are saved, and read, at one moment: together they have one time.
+ * Return the extents of blocks whose ribbons lie side by side at the waist, or else of lines.
  *
  * @param {Ribbon[]} ribbons
- * @param {"top" | "waist" | "bottom"} edge
- * @param {(ribbon: Ribbon) => boolean} [isAgain] whether only backward has it
+ * @param {(ribbon: Ribbon) => boolean} isAgain whether only backward has it
  * @returns {Block[]}
  */
-function extents(ribbons, edge, isAgain = ({ recomputed }) => !!recomputed) {
-  const sorted = ribbons
-    .filter((ribbon) => ribbon[edge].length)
-    .sort((a, b) => a[edge][0] - b[edge][0]);
+function waists(ribbons, isAgain) {
   /** @type {Block[]} */
   const found = [];
-  for (const ribbon of sorted) {
-    const { block, nbytes, [edge]: extent } = ribbon;
-    const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
+  for (const ribbon of ribbons) {
+    const { block, nbytes, waist } = ribbon;
     const line = block || !ribbon.lineno ? "" : `line ${ribbon.lineno}`;
-    const moment = edge === "waist" ? -1 : edge === "top" ? ribbon.saved_ns : ribbon.read_ns;
     let last = found.at(-1);
-    if (last && moment >= 0 && last.moment === moment && last.block !== block) last.until = block;
-    else if (last?.block !== block || last.line !== line) {
-      const ends = /** @type {[number, number]} */ ([...extent]);
-      last = { block, until: "", moment, line, extent: ends, nbytes: 0, again: 0, ns: 0 };
+    if (last?.block !== block || last.line !== line) {
+      last = { block, line, extent: [waist[0], waist[1]], nbytes: 0, again: 0 };
       found.push(last);
     }
-    last.moment = moment;
-    last.extent[1] = Math.max(last.extent[1], extent[1]);
+    last.extent[1] = waist[1];
     last.nbytes += nbytes;
     last.again += isAgain(ribbon) ? nbytes : 0;
-    last.ns += ns;
   }
   return found;
 }
@@ -487,7 +451,7 @@ function paintWaists(pen, area, picture) {
   };
   // In a low picture, the pills of the two halves are farther from the turn.
   const [first, second] = area.bottom - area.top < 200 ? [0.28, 0.74] : [0.38, 0.6];
-  const all = runs(extents(ribbons, "waist", isAgain), ({ again }) => !!again);
+  const all = runs(waists(ribbons, isAgain), ({ again }) => !!again);
   for (const run of all) {
     const { again } = run[0];
     // A model that is called twice has two runs of the same blocks.
