@@ -106,13 +106,14 @@
  * @property {number} step index into steps; all numbers are of it
  * @property {number} peak_nbytes predicted
  * @property {number} recomputed_nbytes of saved tensors that backward computes again
- * @property {number} added_ns predicted time of the recomputations
+ * @property {number} added_ns predicted time of the recomputations of a step, the median of all steps
  * @property {string[]} modules
  * @property {number} of number of modules of their kind
+ * @property {string} name of the modules: "h.*", or "h.0–5" of more
  * @property {string} filename of the line that calls them
  * @property {number} lineno 0 if unknown
  * @property {string} before that line
- * @property {string} after with ``checkpoint``, "" if it must be changed by hand
+ * @property {string} after with ``checkpoint`` for these modules, "" if it must be changed by hand
  */
 
 /**

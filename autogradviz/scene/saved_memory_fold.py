@@ -810,12 +810,13 @@ def _fold(
 ) -> SceneFold:
     start_ns = min(each.begun_ns for each in turn.strands)
     span = turn.backward
-    peak, peak_ns, by_kind = _peak(turn.strands)
+    highest = _peak(turn.strands)
+    peak, peak_ns, by_kind, _ = highest
     held = sum(each.nbytes for each in turn.strands if each.freed_ns < 0 and not each.elsewhere)
     return SceneFold(
         index=at,
         label=label,
-        sentence=_sentence(analysis, turn, (peak, peak_ns), by_kind, label, busy),
+        sentence=_sentence(analysis, turn, highest, label, busy),
         step=_step(analysis, turn),
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
@@ -883,53 +884,75 @@ def _set_times(analysis: Analysis, turn: _Turn, busy: Callable[[int], float]) ->
     turn.forward_ns = round(sum(busy(end) - busy(start) for start, end in turn.forwards))
 
 
-def _peak(strands: Iterable[_Strand]) -> tuple[int, int, list[tuple[str, int]]]:
-    """Return the most bytes held at once, when, and those of each kind then, largest first."""
+class _Peak(NamedTuple):
+    """The most bytes of a turn held at once."""
+
+    nbytes: int
+    time_ns: int  # -1 without one
+    kinds: list[tuple[str, int]]  # with their bytes, the largest first
+    lines: list[tuple[int, int]]  # the first storage of each with the bytes of all
+
+
+def _peak(strands: Iterable[_Strand]) -> _Peak:
+    """Return the most bytes held at once, when, and those of each kind and line then."""
     kept = [each for each in strands if not each.elsewhere]
     spans = [(e.held_ns, None if e.freed_ns < 0 else e.freed_ns, e.nbytes) for e in kept]
-    sums = dict.fromkeys(TITLES, 0)
+    sums = Counter(dict.fromkeys(TITLES, 0))
+    lines: Counter[int] = Counter()
+    first: dict[tuple[str, int], int] = {}
     at_peak = [kept[place] for place in alive_at_peak(spans)]
     for each in at_peak:
         sums[each.kind] += each.nbytes
-    largest = sorted(((k, n) for k, n in sums.items() if n), key=lambda item: -item[1])
-    return sum(sums.values()), max((each.held_ns for each in at_peak), default=-1), largest
+        lines[first.setdefault((each.filename, each.lineno), each.index)] += each.nbytes
+    time_ns = max((each.held_ns for each in at_peak), default=-1)
+    kinds = [(kind, nbytes) for kind, nbytes in sums.most_common() if nbytes]
+    return _Peak(sums.total(), time_ns, kinds, lines.most_common())
 
 
 def _sentence(
-    analysis: Analysis,
-    turn: _Turn,
-    highest: tuple[int, int],
-    by_kind: Sequence[tuple[str, int]],
-    label: str,
-    busy: Callable[[int], float],
+    analysis: Analysis, turn: _Turn, highest: _Peak, label: str, busy: Callable[[int], float]
 ) -> str:
-    """Return sentences about the kinds that fill the memory, and about what is unusual."""
-    peak, peak_ns = highest
+    """Return sentences about what fills the memory, and about what is unusual."""
+    peak, peak_ns, by_kind, by_line = highest
     again = sum(each.nbytes for each in turn.strands if each.recomputed)
     without = _peak_without_checkpoints(analysis, turn, peak) if again else 0
-    place = f"held at the peak for {label}" if label else "held at the peak"
-    if label and len(analysis.steps) > 1:
-        place += f" of step {analysis.steps[_step(analysis, turn)].number}"
+    place = _place_of_peak(analysis, turn, label)
+    location = analysis.saved_memory.storages[by_line[0][0]].location if peak else None
+    at = bisect_right(analysis.memory.times_ns, peak_ns) - 1
+    others = analysis.memory.nbytes[at] - peak if peak and at >= 0 else 0
+    if others > 0:
+        place += f", {format_bytes(peak + others)} with what other backwards hold then"
     if without > peak:
         again_ns = _recomputation_time(analysis, turn, busy)
         second = 1_000_000_000
         time = format_duration(again_ns) if again_ns < second else f"{again_ns / second:.2f} s"
         text = f"{format_bytes(peak)} {place} instead of about {format_bytes(without)}, "
         text += f"for {time} of recomputation."
+    elif location is not None:
+        part = "all" if by_line[0][1] == peak else format_bytes(by_line[0][1])
+        text = f"{format_bytes(peak)} {place}, {part} of it by {short_location(location)}."
     elif peak:
         largest = by_kind[:MAX_KINDS_NAMED]
         named = ", ".join(f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in largest)
         text = f"{format_bytes(peak)} {place}: {named}."
     else:
         text = "Nothing is held in place."
-    at = bisect_right(analysis.memory.times_ns, peak_ns) - 1
-    others = analysis.memory.nbytes[at] - peak if peak and at >= 0 else 0
-    if others > 0 and not turn.shared_nbytes:
-        text += f" {format_bytes(others)} more are held then for other backwards:"
-        text += f" {format_bytes(peak + others)} in all."
     if again:
         text += f" {format_bytes(again)} recomputed in this backward, in all."
     return text + _unusual(analysis, turn)
+
+
+def _place_of_peak(analysis: Analysis, turn: _Turn, label: str) -> str:
+    """Return which peak it is: that of a step if it has one backward, or else of a backward."""
+    if not label:
+        return "held at the peak"
+    step = _step(analysis, turn)
+    starts = (s.start_ns for s in analysis.timeline.spans if s.kind == "backward" and not s.depth)
+    steps = analysis.steps
+    if len(steps) < 2:  # noqa: PLR2004
+        return f"held at the peak for {label}"
+    alone = [steps.at_ns(start) for start in starts].count(step) == 1
+    return f"held at the peak {'' if alone else f'for {label} '}of step {steps[step].number}"
 
 
 def _peak_without_checkpoints(analysis: Analysis, turn: _Turn, peak: int) -> int:

@@ -118,13 +118,14 @@ class SceneBudgetPlan:
     step: int  # index into steps; all numbers are of it
     peak_nbytes: int  # predicted
     recomputed_nbytes: int  # of saved tensors that backward computes again
-    added_ns: int  # predicted time of the recomputations
+    added_ns: int  # predicted time of the recomputations of a step, the median of all steps
     modules: tuple[str, ...]
     of: int  # number of modules of their kind
+    name: str  # of the modules: "h.*", or "h.0–5" of more
     filename: str  # of the line that calls them
     lineno: int  # 0 if unknown
     before: str  # that line
-    after: str  # with ``checkpoint``, "" if it must be changed by hand
+    after: str  # with ``checkpoint`` for these modules, "" if it must be changed by hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

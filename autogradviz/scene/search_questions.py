@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.event_log.stacks import SourceLocation
-    from autogradviz.scene.schema import Scene, SceneBudgetPlan, SceneRegion
+    from autogradviz.scene.schema import Scene, SceneRegion
 
 MAX_BARS: Final = 5
 MAX_NAMES: Final = 8
@@ -270,29 +270,17 @@ def _checkpoints(scene: Scene) -> Iterator[SceneQuestion]:
     best = plans[0]
     yield _question(
         _CHECKPOINTS,
-        f"Checkpointing {modules_text(best)} would hold {format_bytes(best.peak_nbytes)} at the "
+        f"Checkpointing {best.name} would hold {format_bytes(best.peak_nbytes)} at the "
         f"peak instead of {format_bytes(peak)}, and compute "
         f"{format_bytes(best.recomputed_nbytes)} again in about "
         f"{format_duration(best.added_ns)} (predicted).",
         listed="what does checkpointing save",
-        bars=[(modules_text(plan), plan.peak_nbytes, "") for plan in plans],
+        bars=[(plan.name, plan.peak_nbytes, "") for plan in plans],
         whole=peak,
         at=(best.filename, best.lineno, best.before),
         fix=best.after,
         view="fold",
     )
-
-
-def modules_text(plan: SceneBudgetPlan) -> str:
-    """Return the modules of a plan, "h.0-5.attn" for several whose numbers are in a row."""
-    first, last = plan.modules[0].split("."), plan.modules[-1].split(".")
-    differ = [at for at, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1]
-    if len(plan.modules) == 1:
-        return plan.modules[0]
-    if len(first) == len(last) and len(differ) == 1 and last[differ[0]].isdigit():
-        first[differ[0]] += f"-{last[differ[0]]}"
-        return ".".join(first)
-    return f"{plan.modules[0]} … ×{len(plan.modules)}"
 
 
 def _recorded_checkpoints(scene: Scene, regions: list[SceneRegion]) -> str:

@@ -45,6 +45,8 @@ const HINTS = [
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
+/** Narrower blocks have no label of their own. */
+const NARROW = 44;
 /** Thinner ribbons have no outline, which would cover them. */
 const MIN_OUTLINED = 2.5;
 /** Ribbons with a thinner waist are paler. */
@@ -450,9 +452,28 @@ function paintWaists(pen, area, picture) {
     pill([...(part ? [] : [`${text} in all`]), text, twoLines], run, share, color);
   };
   // In a low picture, the pills of the two halves are farther from the turn.
-  const [first, second] = area.bottom - area.top < 200 ? [0.28, 0.74] : [0.38, 0.6];
+  const [first, second] = area.bottom - area.top < 300 ? [0.28, 0.74] : [0.38, 0.6];
   const all = runs(waists(ribbons, isAgain), ({ again }) => !!again);
+  // Blocks that a loop runs in turn are narrow: together they have one label.
+  /** @type {Block[]} */
+  let narrow = [];
+  const labelNarrow = () => {
+    const names = [...new Set(narrow.map(({ block, line }) => (block ? short(block) : line)))];
+    const nbytes = formatBytes(narrow.reduce((sum, each) => sum + each.nbytes - each.again, 0));
+    const texts = [names, names.slice(0, 2).concat("…")].map((each) =>
+      each.filter(Boolean).join(", "),
+    );
+    const forms = texts.flatMap((text) => [`${text} · ${nbytes} saved`, `${text}\n${nbytes}`]);
+    if (names.length > 1) pill(forms, narrow, first, palette.text);
+    narrow = [];
+  };
   for (const run of all) {
+    const [from, to] = [run[0].extent[0], run[run.length - 1].extent[1]];
+    if (xAt(area, to) - xAt(area, from) < NARROW && run[0].again === 0) {
+      narrow.push(...run);
+      continue;
+    }
+    labelNarrow();
     const { again } = run[0];
     // A model that is called twice has two runs of the same blocks.
     const calls = all.filter((each) =>
@@ -462,6 +483,7 @@ function paintWaists(pen, area, picture) {
     label(run, (each) => each.nbytes - each.again, again ? "kept" : "saved", first, part);
     if (again) label(run, (each) => each.again, "recomputed", second, part);
   }
+  labelNarrow();
 }
 
 /**
@@ -481,21 +503,23 @@ function paintNow(pen, area, { scene, fold, ribbons, work, held: total }, time) 
     if (inBackward && bottom.length && read_ns <= time) at = Math.min(at, bottom[0]);
   }
   const x = xAt(area, at);
-  const y = inBackward ? area.bottom + 2 : area.top - 2;
-  const size = inBackward ? 7 : -7;
+  // Outside of the bars, which have labels.
+  const y = inBackward ? area.bottom + BAR + 1 : area.top - BAR - 1;
+  const size = inBackward ? 6 : -6;
   ctx.fillStyle = palette.path;
-  tracePath(ctx, [x, y], [x - 6, y + size * 1.4], [x + 6, y + size * 1.4]);
+  tracePath(ctx, [x, y], [x - 5, y + size], [x + 5, y + size]);
   ctx.closePath();
   ctx.fill();
   const node = scene.nodes[work];
   if (node && time <= fold.end_ns && area.bottom - area.top > 150) {
     const words = [inBackward ? node.name : node.op || node.name, node.module];
     const text = dotted(words);
-    const half = widthOf(pen, text, 11, 600) / 2;
+    const wide = widthOf(pen, text, 11, 600);
     const room = inBackward ? area.right - 130 : area.right;
-    const center = Math.max(area.left + half + (inBackward ? 0 : 130), Math.min(room - half, x));
+    const start = inBackward ? area.left : area.left + 130;
+    const left = x + 9 + wide < room ? Math.max(start, x + 9) : Math.min(room, x - 9) - wide;
     const at = inBackward ? area.bottom + BAR + 13 : area.top - BAR - 11;
-    write(pen, text, center, at, { size: 11, weight: 600, color: palette.path, align: "center" });
+    write(pen, text, left, at, { size: 11, weight: 600, color: palette.path });
   }
   const held = ribbons.reduce((sum, ribbon) => sum + heldBytes(scene, ribbon, time), 0);
   const text =
@@ -504,7 +528,8 @@ function paintNow(pen, area, { scene, fold, ribbons, work, held: total }, time) 
       : `${formatBytes(held)} of ${formatBytes(total)} held now, for this backward`;
   const width = widthOf(pen, text, 12, 700) + 20;
   const left = Math.max(area.left, Math.min(area.right - width, x - width / 2));
-  const top = area.top + (area.bottom - area.top) * 0.56;
+  // Between the labels of both halves.
+  const top = (area.top + area.bottom) / 2 - 14;
   ctx.fillStyle = palette.text;
   roundRect(ctx, left, top, width, 24, 6);
   ctx.fill();

@@ -16,11 +16,13 @@ import {
   dotted,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
-import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
+import { columnOf } from "../../payload/lazy_rows.js";
+import { isHeldAt } from "../../scene/storage_holds.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
 import { kindFill, kindTitles, largestKinds } from "../../scene/saved_kind_colors.js";
 import { phaseTimes, recomputedIn, shareText } from "../../scene/phase_times.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
+import { foldKey, rangeOf } from "../tensors/storage_rows.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 
@@ -41,14 +43,18 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
   const predicted =
     plan &&
     `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(fold.peak_nbytes)} as it is: backward recomputes ${formatBytes(plan.recomputed_nbytes)}.`;
-  const [first, ...rest] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
+  const [first, ...others] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
   const titles = kindTitles(scene);
-  const bytesOf = (/** @type {Ribbon} */ ribbon) => heldAtPeak(scene, fold, ribbon, held);
   const kinds = held
     ? predictedKinds(scene, ribbons, held)
     : fold.kinds.map((kind, at) => /** @type {const} */ ([kind, fold.kind_nbytes[at]]));
   const total = kinds.reduce((sum, [, nbytes]) => sum + nbytes, 0) || 1;
-  const entries = kinds.map(([kind, nbytes]) => {
+  // Several that are next to nothing share a line.
+  const small = kinds.filter(([, nbytes]) => 200 * nbytes < total);
+  const listed = small.length > 1 ? kinds.slice(0, -small.length) : kinds;
+  const rest = kinds.slice(listed.length);
+  const names = rest.map(([kind]) => titles.get(kind) ?? kind).join(", ");
+  const entries = listed.map(([kind, nbytes]) => {
     const title = titles.get(kind) ?? kind;
     const press = () => {
       const on = light(kind);
@@ -73,39 +79,31 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
       "section",
       "agv-section",
       h("h3", "agv-fold-answer-title", unbroken(first)),
-      ...rest.map((text) => h("p", "agv-text", text)),
+      ...others.map((text) => h("p", "agv-text", text)),
     ),
     h("section", "agv-section agv-fold-card"),
     section(
-      `${plan ? "Predicted" : "Held"} at the peak${fold.label && ` for ${fold.label}`}, by kind`,
+      `${plan ? "Predicted" : "Held"} at the peak, by kind`,
       formatBytes(plan ? plan.peak_nbytes : fold.peak_nbytes),
       h("div", "agv-fold-bar", ...piecesOfKinds(scene, new Map(kinds), total)),
       ...entries,
+      rest.length > 0 &&
+        h(
+          "div",
+          { class: "agv-fold-kind agv-muted", title: names },
+          h("span", "agv-fold-swatch"),
+          h("span", "agv-grow", plural(rest.length, "other kind")),
+          formatBytes(rest.reduce((sum, [, nbytes]) => sum + nbytes, 0)),
+          h("span", "agv-fold-share", shareText(rest[0]?.[1] ?? 0, total)),
+        ),
     ),
     ...facts(store, fold),
     section(
       "Tensors that keep most",
       `${plan ? "predicted" : "held"} at the peak`,
-      ...largest(store, ribbons, bytesOf),
+      ...largest(store, fold, ribbons, held),
     ),
   ];
-}
-
-/**
- * @param {import("../../types.js").Scene} scene
- * @param {import("../../types.js").SceneFold} fold
- * @param {Ribbon} ribbon
- * @param {import("../../scene/predict_memory.js").Held} [held] as a budget predicts
- * @returns {number} bytes
- */
-function heldAtPeak(scene, { peak_ns }, ribbon, held) {
-  if (ribbon.elsewhere) return 0;
-  if (!held) return heldBytes(scene, ribbon, peak_ns);
-  const storages = ribbon.members.map((at) => scene.counted_storages[at]);
-  return storages.reduce(
-    (sum, { storage_id: id, nbytes }) => sum + (held.atPeak.has(id) ? nbytes : 0),
-    0,
-  );
 }
 
 /**
@@ -128,42 +126,55 @@ function predictedKinds(scene, ribbons, held) {
 }
 
 /**
- * Return the lines whose tensors hold most at the peak of a fold.
+ * Return the tensors that hold most at the peak of a fold, identical blocks together: rows of the
+ * view of tensors.
  *
  * @param {Store} store
+ * @param {import("../../types.js").SceneFold} fold
  * @param {Ribbon[]} ribbons of the fold
- * @param {(ribbon: Ribbon) => number} bytesOf
+ * @param {import("../../scene/predict_memory.js").Held} [held] as a budget predicts
  * @returns {HTMLElement[]}
  */
-function largest(store, ribbons, bytesOf) {
-  /** @type {Map<string, {nbytes: number, text: string, place: string, ribbon: Ribbon}>} */
-  const lines = new Map();
+function largest(store, { peak_ns }, ribbons, held) {
+  const { scene, sceneIndex } = store;
+  const { counted_storages: counted, storages } = scene;
+  const [ids, sizes, all] = ["storage_id", "nbytes", "holds"].map((name) =>
+    columnOf(counted, name),
+  );
+  const holds = /** @type {ArrayLike<any>} */ (all);
+  /** @type {Map<string, {nbytes: number, names: string[], modules: string[], ribbon: Ribbon}>} */
+  const rows = new Map();
   for (const ribbon of ribbons) {
-    const held = bytesOf(ribbon);
-    if (!held) continue;
-    const place = ribbon.lineno ? placeOf(ribbon) : "no line";
-    const key = `${place} ${ribbon.label}`;
-    const line = lines.get(key) ?? {
-      nbytes: 0,
-      text: dotted([ribbon.name, ribbon.label]),
-      place,
-      ribbon,
-    };
-    lines.set(key, line);
-    if (line.ribbon.name !== ribbon.name) line.text = ribbon.label || line.text; // several tensors
-    line.nbytes += held;
+    for (const at of ribbon.members) {
+      const id = ids[at];
+      if (!(held ? held.atPeak.has(id) : isHeldAt({ holds: holds[at] }, peak_ns))) continue;
+      const storage = storages[sceneIndex.storageOf.get(id) ?? -1];
+      const key = storage ? foldKey(storage) : `${ribbon.label} ${placeOf(ribbon)}`;
+      const row = rows.get(key) ?? { nbytes: 0, names: [], modules: [], ribbon };
+      rows.set(key, row);
+      row.nbytes += sizes[at];
+      row.names.push(storage?.name ?? ribbon.name);
+      row.modules.push(storage?.module ?? ribbon.module);
+    }
   }
-  const rows = [...lines.values()].sort((a, b) => b.nbytes - a.nbytes).slice(0, 5);
-  return rows.map(({ nbytes, text, place, ribbon }) =>
-    button(
+  const most = [...rows.values()].sort((a, b) => b.nbytes - a.nbytes).slice(0, 5);
+  return most.map(({ nbytes, names, modules, ribbon }) => {
+    const place = ribbon.lineno ? placeOf(ribbon) : "no line";
+    const name = rangeOf(names);
+    const module = rangeOf(modules);
+    const text = dotted([
+      name === ribbon.label ? "" : name || module.split(".").at(-1),
+      ribbon.label,
+    ]);
+    return button(
       `Open ${place}`,
       "agv-item agv-node-link",
       () => ribbon.lineno && store.showLine(ribbon.filename, ribbon.lineno),
-      h("span", { class: "agv-fold-line", text, title: text }),
+      h("span", { class: "agv-fold-line", text, title: dotted([module, text]) }),
       h("span", "agv-muted agv-mono agv-fold-place", place),
       h("span", "agv-end", formatBytes(nbytes)),
-    ),
-  );
+    );
+  });
 }
 
 /**
@@ -210,8 +221,9 @@ function facts(store, fold) {
   const rows = factRows(store);
   if (folds.length < 2) return [section("This step", "", first, ...time, ...rows)];
   const count = steps.length > 1 ? `, ${plural(steps.length, "step")}` : "";
+  // The picture has the times of its edges.
   return [
-    ...(time.length ? [section("This backward", "", ...time)] : []),
+    ...(again ? [section("This backward", "", ...time)] : []),
     section(`Whole recording${count}`, "", first, ...rows),
   ];
 }

@@ -94,7 +94,7 @@ export class StorageRows {
  * @param {SceneStorage} storage
  * @returns {string}
  */
-function foldKey(storage) {
+export function foldKey(storage) {
   const module = storage.module.replace(/\d+/g, "#");
   const { name, slots, shape, state, filename, lineno, holds } = storage;
   const owner = (slots[0] ?? "").split(".")[0]; // values of a compiled region have slots of their own
@@ -114,8 +114,11 @@ export const moduleRange = (storages) => rangeOf(storages.map((each) => each.mod
  */
 export const namesOf = (storages) => rangeOf(storages.map((each) => each.name));
 
-/** @param {string[]} names */
-function rangeOf(names) {
+/**
+ * @param {string[]} names
+ * @returns {string}
+ */
+export function rangeOf(names) {
   const sorted = [...new Set(names)].sort(compare);
   return nameRange(sorted[0], sorted[sorted.length - 1]);
 }
