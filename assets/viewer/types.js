@@ -702,6 +702,7 @@
  * @typedef {object} SceneSummary
  * @property {string} title
  * @property {string} subtitle
+ * @property {string} root the class that begins the names of all modules, "" without one
  * @property {string} torch_version
  * @property {number} nodes
  * @property {number} edges

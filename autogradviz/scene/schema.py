@@ -736,6 +736,7 @@ class SceneSummary:
 
     title: str
     subtitle: str
+    root: str  # the class that begins the names of all modules, "" without one
     torch_version: str
     nodes: int
     edges: int
