@@ -920,8 +920,6 @@ def _sentence(
     location = analysis.saved_memory.storages[by_line[0][0]].location if peak else None
     at = bisect_right(analysis.memory.times_ns, peak_ns) - 1
     others = analysis.memory.nbytes[at] - peak if peak and at >= 0 else 0
-    if others > 0:
-        place += f", {format_bytes(peak + others)} with what other backwards hold then"
     if without > peak:
         again_ns = _recomputation_time(analysis, turn, busy)
         second = 1_000_000_000
@@ -929,7 +927,9 @@ def _sentence(
         text = f"{format_bytes(peak)} {place} instead of about {format_bytes(without)}, "
         text += f"for {time} of recomputation."
     elif location is not None:
-        part = "all" if by_line[0][1] == peak else format_bytes(by_line[0][1])
+        part = format_bytes(by_line[0][1])
+        if part == format_bytes(peak):
+            part = "all" if by_line[0][1] == peak else "nearly all"
         text = f"{format_bytes(peak)} {place}, {part} of it by {short_location(location)}."
     elif peak:
         largest = by_kind[:MAX_KINDS_NAMED]
@@ -937,6 +937,8 @@ def _sentence(
         text = f"{format_bytes(peak)} {place}: {named}."
     else:
         text = "Nothing is held in place."
+    if others > 0:
+        text += f" With what other backwards hold then, it is {format_bytes(peak + others)}."
     if again:
         text += f" {format_bytes(again)} recomputed in this backward, in all."
     return text + _unusual(analysis, turn)
@@ -947,12 +949,14 @@ def _place_of_peak(analysis: Analysis, turn: _Turn, label: str) -> str:
     if not label:
         return "held at the peak"
     step = _step(analysis, turn)
+    name, _, count = label.partition(", ")
+    name += f" ({count})" if count else ""
     starts = (s.start_ns for s in analysis.timeline.spans if s.kind == "backward" and not s.depth)
     steps = analysis.steps
     if len(steps) < 2:  # noqa: PLR2004
-        return f"held at the peak for {label}"
+        return f"held at the peak for {name}"
     alone = [steps.at_ns(start) for start in starts].count(step) == 1
-    return f"held at the peak {'' if alone else f'for {label} '}of step {steps[step].number}"
+    return f"held at the peak {'' if alone else f'for {name} '}of step {steps[step].number}"
 
 
 def _peak_without_checkpoints(analysis: Analysis, turn: _Turn, peak: int) -> int:

@@ -90,7 +90,7 @@ def test_a_backward_says_what_others_hold_at_its_peak():
         curve = analysis.memory
         at = max(at for at, time_ns in enumerate(curve.times_ns) if time_ns <= fold.peak_ns)
         others = curve.nbytes[at] - fold.peak_nbytes
-        text = re.search(r", (\S+ \S+) with what other backwards hold then",
+        text = re.search(r"With what other backwards hold then, it is (\S+ \S+)\.",
                          fold.sentence.replace("\xa0", " "))  # fmt: skip
         if others <= 0:
             assert not text

@@ -1,10 +1,13 @@
 // @ts-check
 /** The bytes that a ribbon holds at a time, and the fold that held the most. */
 
+import { columnOf } from "../payload/lazy_rows.js";
+import { isHeldAt } from "./storage_holds.js";
 import { heldCurve, heldIn } from "./curve_of_bytes_held.js";
 
 /** @typedef {import("../types.js").SceneRibbon} Ribbon */
 /** @typedef {import("../types.js").Scene} Scene */
+/** @typedef {import("./predict_memory.js").Held} Held */
 
 /** @type {WeakMap<Ribbon, import("./curve_of_bytes_held.js").HeldCurve>} */
 const curves = new WeakMap();
@@ -24,6 +27,40 @@ export function heldBytes({ counted_storages: storages }, ribbon, time) {
     curves.set(ribbon, curve);
   }
   return heldIn(curve, time);
+}
+
+/**
+ * Return a test of what is held at the peak of a fold, as recorded or as a plan predicts.
+ *
+ * @param {Scene} scene
+ * @param {import("../types.js").SceneFold} fold
+ * @param {Held} [held] as a plan predicts
+ * @returns {(at: number) => boolean} of an index into the counted storages
+ */
+export function heldAtPeakOf({ counted_storages: storages }, { peak_ns }, held) {
+  const ids = columnOf(storages, "storage_id");
+  const holds = /** @type {ArrayLike<any>} */ (columnOf(storages, "holds"));
+  return (at) => (held ? held.atPeak.has(ids[at]) : isHeldAt({ holds: holds[at] }, peak_ns));
+}
+
+/**
+ * @param {Scene} scene
+ * @param {Iterable<{kind: string, members: number[]}>} ribbons
+ * @param {(at: number) => boolean} isHeld
+ * @param {Held} [held] as a plan predicts
+ * @returns {Map<string, number>} bytes held by kind
+ */
+export function kindsHeld({ counted_storages: storages }, ribbons, isHeld, held) {
+  const sizes = columnOf(storages, "nbytes");
+  const ids = columnOf(storages, "storage_id");
+  const sums = new Map();
+  for (const { kind, members } of ribbons) {
+    for (const at of members) {
+      const own = held?.inputs.has(ids[at]) ? "argument" : kind;
+      if (isHeld(at)) sums.set(own, (sums.get(own) ?? 0) + sizes[at]);
+    }
+  }
+  return sums;
 }
 
 /**

@@ -445,7 +445,10 @@ function paintWaists(pen, area, picture) {
       return;
     }
     if (run.length === 1) return;
-    const names = nameRange(nameOf(), nameOf(run[run.length - 1]));
+    const names =
+      runs(run).length > 1
+        ? [...new Set(run.map(nameOf))].join(", ")
+        : nameRange(nameOf(), nameOf(run[run.length - 1]));
     const all = formatBytes(run.reduce((sum, each) => sum + bytesOf(each), 0));
     const text = `${names}${part} · ${all} ${word}`;
     const twoLines = `${names}${part}\n${all} ${word}`;
@@ -458,13 +461,7 @@ function paintWaists(pen, area, picture) {
   /** @type {Block[]} */
   let narrow = [];
   const labelNarrow = () => {
-    const names = [...new Set(narrow.map(({ block, line }) => (block ? short(block) : line)))];
-    const nbytes = formatBytes(narrow.reduce((sum, each) => sum + each.nbytes - each.again, 0));
-    const texts = [names, names.slice(0, 2).concat("…")].map((each) =>
-      each.filter(Boolean).join(", "),
-    );
-    const forms = texts.flatMap((text) => [`${text} · ${nbytes} saved`, `${text}\n${nbytes}`]);
-    if (names.length > 1) pill(forms, narrow, first, palette.text);
+    if (narrow.length) label(narrow, (each) => each.nbytes - each.again, "saved", first, "");
     narrow = [];
   };
   for (const run of all) {

@@ -6,7 +6,7 @@ import { workAt } from "../../scene/progress_at_replayed_time.js";
 import { columnOf } from "../../payload/lazy_rows.js";
 import { heldCurve, heldIn } from "../../scene/curve_of_bytes_held.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
-import { isHeldAt } from "../../scene/storage_holds.js";
+import { heldAtPeakOf, kindsHeld } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { wordsOf } from "../source/excerpt.js";
 
@@ -27,11 +27,9 @@ export function makeSourceHeat(store, fold) {
   /** @type {Map<string, Members>} by line */
   const membersOf = new Map();
   const { counted_storages: storages } = scene;
-  const { peak_ns } = scene.folds[fold];
   // Reading columns instead of rows takes a tenth of the time for 100,000 storages.
-  const columns = ["filename", "lineno", "nbytes", "storage_id", "holds"];
-  const [names, numbers, sizes, ids, all] = columns.map((name) => columnOf(storages, name));
-  const holds = /** @type {ArrayLike<any>} */ (all);
+  const columns = ["filename", "lineno"].map((name) => columnOf(storages, name));
+  const [names, numbers] = columns;
   /** @typedef {Map<string, number[]>} Members storages by kind */
   /** @type {Map<number, Map<number, Members>>} by file and line */
   const places = new Map();
@@ -48,16 +46,8 @@ export function makeSourceHeat(store, fold) {
     }
   }
   const atPeak = (/** @type {Members} */ line, /** @type {Held | undefined} */ held) => {
-    /** @type {Kinds} */
-    const sums = new Map();
-    for (const [kind, members] of line) {
-      for (const at of members) {
-        if (!(held ? held.atPeak.has(ids[at]) : isHeldAt({ holds: holds[at] }, peak_ns))) continue;
-        const own = held?.inputs.has(ids[at]) ? "argument" : kind;
-        sums.set(own, (sums.get(own) ?? 0) + sizes[at]);
-      }
-    }
-    return sums;
+    const ribbons = [...line].map(([kind, members]) => ({ kind, members }));
+    return kindsHeld(scene, ribbons, heldAtPeakOf(scene, scene.folds[fold], held), held);
   };
   for (const lines of places.values()) {
     for (const [lineno, line] of lines) {

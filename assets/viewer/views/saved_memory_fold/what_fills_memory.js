@@ -17,7 +17,7 @@ import {
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
 import { columnOf } from "../../payload/lazy_rows.js";
-import { isHeldAt } from "../../scene/storage_holds.js";
+import { heldAtPeakOf, kindsHeld } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
 import { kindFill, kindTitles, largestKinds } from "../../scene/saved_kind_colors.js";
 import { phaseTimes, recomputedIn, shareText } from "../../scene/phase_times.js";
@@ -45,15 +45,13 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(fold.peak_nbytes)} as it is: backward recomputes ${formatBytes(plan.recomputed_nbytes)}.`;
   const [first, ...others] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
   const titles = kindTitles(scene);
-  const kinds = held
-    ? predictedKinds(scene, ribbons, held)
-    : fold.kinds.map((kind, at) => /** @type {const} */ ([kind, fold.kind_nbytes[at]]));
+  const isHeld = heldAtPeakOf(scene, fold, held);
+  const kinds = largestKinds(scene, kindsHeld(scene, ribbons, isHeld, held));
   const total = kinds.reduce((sum, [, nbytes]) => sum + nbytes, 0) || 1;
   // Several that are next to nothing share a line.
   const small = kinds.filter(([, nbytes]) => 200 * nbytes < total);
   const listed = small.length > 1 ? kinds.slice(0, -small.length) : kinds;
   const rest = kinds.slice(listed.length);
-  const names = rest.map(([kind]) => titles.get(kind) ?? kind).join(", ");
   const entries = listed.map(([kind, nbytes]) => {
     const title = titles.get(kind) ?? kind;
     const press = () => {
@@ -90,7 +88,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
       rest.length > 0 &&
         h(
           "div",
-          { class: "agv-fold-kind agv-muted", title: names },
+          "agv-fold-kind agv-muted",
           h("span", "agv-fold-swatch"),
           h("span", "agv-grow", plural(rest.length, "other kind")),
           formatBytes(rest.reduce((sum, [, nbytes]) => sum + nbytes, 0)),
@@ -101,28 +99,9 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     section(
       "Tensors that keep most",
       `${plan ? "predicted" : "held"} at the peak`,
-      ...largest(store, fold, ribbons, held),
+      ...largest(store, ribbons, isHeld),
     ),
   ];
-}
-
-/**
- * @param {import("../../types.js").Scene} scene
- * @param {Ribbon[]} ribbons
- * @param {import("../../scene/predict_memory.js").Held} held
- * @returns {(readonly [kind: string, nbytes: number])[]} the largest first
- */
-function predictedKinds(scene, ribbons, held) {
-  /** @type {Map<string, number>} */
-  const sums = new Map();
-  for (const { kind, members } of ribbons) {
-    for (const at of members) {
-      const { storage_id: id, nbytes } = scene.counted_storages[at];
-      const own = held.inputs.has(id) ? "argument" : kind;
-      if (held.atPeak.has(id)) sums.set(own, (sums.get(own) ?? 0) + nbytes);
-    }
-  }
-  return largestKinds(scene, sums);
 }
 
 /**
@@ -130,25 +109,19 @@ function predictedKinds(scene, ribbons, held) {
  * view of tensors.
  *
  * @param {Store} store
- * @param {import("../../types.js").SceneFold} fold
  * @param {Ribbon[]} ribbons of the fold
- * @param {import("../../scene/predict_memory.js").Held} [held] as a budget predicts
+ * @param {(at: number) => boolean} isHeld
  * @returns {HTMLElement[]}
  */
-function largest(store, { peak_ns }, ribbons, held) {
+function largest(store, ribbons, isHeld) {
   const { scene, sceneIndex } = store;
   const { counted_storages: counted, storages } = scene;
-  const [ids, sizes, all] = ["storage_id", "nbytes", "holds"].map((name) =>
-    columnOf(counted, name),
-  );
-  const holds = /** @type {ArrayLike<any>} */ (all);
+  const [ids, sizes] = ["storage_id", "nbytes"].map((name) => columnOf(counted, name));
   /** @type {Map<string, {nbytes: number, names: string[], modules: string[], ribbon: Ribbon}>} */
   const rows = new Map();
   for (const ribbon of ribbons) {
-    for (const at of ribbon.members) {
-      const id = ids[at];
-      if (!(held ? held.atPeak.has(id) : isHeldAt({ holds: holds[at] }, peak_ns))) continue;
-      const storage = storages[sceneIndex.storageOf.get(id) ?? -1];
+    for (const at of ribbon.members.filter(isHeld)) {
+      const storage = storages[sceneIndex.storageOf.get(ids[at]) ?? -1];
       const key = storage ? foldKey(storage) : `${ribbon.label} ${placeOf(ribbon)}`;
       const row = rows.get(key) ?? { nbytes: 0, names: [], modules: [], ribbon };
       rows.set(key, row);
