@@ -945,7 +945,7 @@ def _sentence(
 
 
 def _place_of_peak(analysis: Analysis, turn: _Turn, label: str) -> str:
-    """Return which peak it is: that of a step if it has one backward, or else of a backward."""
+    """Return the name of a peak: of a step if it has one backward, or else of the backward."""
     if not label:
         return "held at the peak"
     step = _step(analysis, turn)

@@ -243,7 +243,7 @@ def test_what_holds_for_one_backward_is_apart_from_the_recording(open_page):
 
 
 def row_of_tensors(storage):
-    """Return what the view of tensors adds up in one row."""
+    """Return the key of the row of a storage in the view of tensors."""
     owner = storage.slots[0].partition(".")[0] if storage.slots else ""
     numbered = [re.sub(r"\d+", "#", text) for text in (storage.name, storage.module)]
     place = storage.filename, storage.lineno

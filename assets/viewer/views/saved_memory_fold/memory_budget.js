@@ -134,8 +134,7 @@ export class Budget {
     fillBox(ctx, palette.line, PAD.left, bottom, this.#x(1) - PAD.left, 1);
     write(pen, formatBytes(most), PAD.left - 5, PAD.top, { ...small, align: "right" });
     write(pen, "recomputed", PAD.left - 5, PAD.top + 11, { ...small, align: "right" });
-    const least = Math.min(...points.map(({ peak }) => peak));
-    write(pen, formatBytes(least), this.#x(least / this.peak) - 14, bottom + 9, small);
+    write(pen, "0 B", PAD.left, bottom + 9, small);
     const right = { ...small, align: /** @type {const} */ ("right") };
     write(pen, `${formatBytes(this.peak)} held`, this.#x(1), bottom + 9, right);
     setStroke(ctx, palette.recompute, 1.6);
