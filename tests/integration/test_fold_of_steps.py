@@ -306,6 +306,18 @@ def test_a_checkpoint_is_a_gap_that_backward_fills():
     )
 
 
+def test_the_argument_of_a_checkpoint_is_not_recomputed():
+    scene = of_blocks(checkpointed=True)._viewer_scene
+    arguments = {
+        at for at, each in enumerate(scene.storages) if "checkpoint argument" in each.slots
+    }
+    assert arguments
+    kinds = {at: {e.kind for e in scene.storage_events if e.storage == at} for at in arguments}
+    assert not any("recomputed" in found for found in kinds.values())
+    others = {event.storage for event in scene.storage_events if event.kind == "recomputed"}
+    assert others
+
+
 def test_each_step_says_what_checkpoints_save():
     model = nn.ModuleList(Block() for _ in range(3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
