@@ -269,6 +269,15 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
 }
 
 /**
+ * @param {FoldPicture} picture
+ * @returns {string[]} the blocks of its bars and ribbons
+ */
+const blocksOf = ({ scene, fold, ribbons }) =>
+  [...scene.fold_bars.filter((bar) => bar.fold === fold.index), ...ribbons].map(
+    ({ block }) => block,
+  );
+
+/**
  * Paint the bars of the blocks, above with the time of their forward, below with that of backward.
  *
  * @param {Pen} pen
@@ -276,9 +285,10 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
  * @param {FoldPicture} picture
  * @param {number} width
  */
-function paintBlocks(pen, area, { scene, ribbons, fold }, width) {
+function paintBlocks(pen, area, picture, width) {
+  const { scene, fold } = picture;
   const { palette } = pen;
-  const short = shortNames(ribbons.map(({ block }) => block));
+  const short = shortNames(blocksOf(picture));
   const align = /** @type {const} */ ("center");
   for (const { fold: of, edge, kind, block, until, lineno, start, end, ns } of scene.fold_bars) {
     const left = xAt(area, start);
@@ -387,7 +397,7 @@ function waists(ribbons, isAgain) {
 function paintWaists(pen, area, picture) {
   const { ctx, palette } = pen;
   const { ribbons } = picture;
-  const short = shortNames(ribbons.map(({ block }) => block));
+  const short = shortNames(blocksOf(picture));
   const isAgain = (/** @type {Ribbon} */ ribbon) =>
     !!ribbon.recomputed || isPlanned(picture, ribbon);
   const pill = (
