@@ -22,6 +22,10 @@
 
 /** @typedef {"read" | "kept" | "unread" | "waiting" | "broken"} RibbonState */
 
+/** @typedef {"forward" | "backward"} FoldEdge */
+
+/** @typedef {"block" | "region" | "between"} FoldBarKind */
+
 /** @typedef {"blocks" | "lines"} CompiledDetail */
 
 /** @typedef {"rect" | "path" | "text"} CompiledShape */
@@ -114,13 +118,14 @@
  * @property {number} step index into steps; all numbers are of it
  * @property {number} peak_nbytes predicted
  * @property {number} recomputed_nbytes of saved tensors that backward computes again
- * @property {number} added_ns predicted time of the recomputations; -1 if backward did not get to them
+ * @property {number} added_ns predicted for the recomputations of a step, the median; -1 if none was reached
  * @property {string[]} modules
  * @property {number} of number of modules of their kind
+ * @property {string} name of the modules: "h.*", or "h.0–5" of more
  * @property {string} filename of the line that calls them
  * @property {number} lineno 0 if unknown
  * @property {string} before that line
- * @property {string} after with ``checkpoint``, "" if it must be changed by hand
+ * @property {string} after with ``checkpoint`` for these modules, "" if it must be changed by hand
  */
 
 /**
@@ -509,6 +514,21 @@
  */
 
 /**
+ * One bar of an edge of the fold: ops of a forward, or nodes of a backward.
+ *
+ * @typedef {object} SceneFoldBar
+ * @property {number} fold index into folds
+ * @property {FoldEdge} edge
+ * @property {FoldBarKind} kind
+ * @property {string} block "h.0", "" for a line
+ * @property {string} until the last block of a compiled region that is several, "" otherwise
+ * @property {number} lineno of a line, 0 otherwise
+ * @property {number} start positions, as those of ribbons
+ * @property {number} end
+ * @property {number} ns
+ */
+
+/**
  * One ribbon of the fold: a storage, or storages of one kind and block.
  *
  * @typedef {object} SceneRibbon
@@ -688,6 +708,7 @@
  * @typedef {object} SceneSummary
  * @property {string} title
  * @property {string} subtitle
+ * @property {string} root the class that begins the names of all modules, "" without one
  * @property {string} torch_version
  * @property {number} nodes
  * @property {number} edges
@@ -842,6 +863,7 @@
  * @property {SceneSavedKind[]} saved_kinds
  * @property {SceneFold[]} folds
  * @property {SceneRibbon[]} ribbons
+ * @property {SceneFoldBar[]} fold_bars
  * @property {SceneStorageEvent[]} storage_events
  * @property {SceneSlotReason[]} slot_reasons
  * @property {SceneModuleCall[]} module_calls

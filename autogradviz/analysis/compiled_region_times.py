@@ -96,7 +96,12 @@ def _runs(log: Log, modules: dict[int, Module]) -> Iterator[tuple[RegionRan, int
     The time of the call is -1 without one. A run is later than the beginning of the module call
     around it, and than the end of the compilation and of the backward before it.
     """
-    called = {m.module_id for m in modules.values() if (m.name or m.type_name) == _CALLED}
+    # A module without a name of its own has that of its class, after those around it.
+    called = {
+        m.module_id
+        for m in modules.values()
+        if m.type_name == _CALLED and m.name.rpartition(".")[2] in {"", _CALLED}
+    }
     around: dict[int, list[ModuleEntered]] = defaultdict(list)  # by thread
     backwards, call_ns, after_ns = 0, -1, 0
     in_order: list[

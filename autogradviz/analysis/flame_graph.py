@@ -234,19 +234,24 @@ def _add_runs(analysis: Analysis, rows: _Rows) -> None:
         rows.add("recompute", label, locations.get(label), "outside ops", rest_ns)
 
 
-def backward_times(analysis: Analysis) -> Iterator[tuple[str, int, int]]:
-    """Yield module, start and duration of node runs, recomputed ops and the rest of these."""
-    title = analysis.module_title
-    modules = {(r.module or r.function): title(r) for r in analysis.regions}
+def backward_times(
+    analysis: Analysis,
+) -> Iterator[tuple[str, SourceLocation | None, int, int]]:
+    """Yield module, line, start and duration of node runs, recomputed ops and the rest of these."""
+    regions = {(r.module or r.function): r for r in analysis.regions}
     for span, self_ns in self_times(analysis):
-        node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
-        is_node = span.kind == "node"
-        module = (title(node) if node else "") if is_node else modules.get(span.label, "")
-        yield module, span.start_ns, self_ns
+        of = (
+            analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
+            if span.kind == "node"
+            else regions.get(span.label)
+        )
+        module, location = (of.module, of.location) if of else ("", None)
+        yield module, location, span.start_ns, self_ns
     for region in analysis.regions:
         for op in (op for run in region.recomputations for op in run.ops):
-            yield title(op) or title(region), op.time_ns, op.duration_ns
-            yield title(region), op.time_ns, -op.duration_ns
+            module, location = op.module or region.module, op.location
+            yield module, location, op.time_ns, op.duration_ns
+            yield region.module, region.location, op.time_ns, -op.duration_ns
 
 
 def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:

@@ -109,8 +109,8 @@ def _call_of(line: str, name: str) -> ast.Call | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
-def patch_of(location: SourceLocation, name: str, count: int = 0) -> str:
-    """Return a unified diff of a file that checkpoints the modules which a line calls.
+def changed_line(location: SourceLocation, name: str, count: int = 0) -> str:
+    """Return a line that calls modules with the call in ``checkpoint``.
 
     Args:
         location: the line.
@@ -118,33 +118,53 @@ def patch_of(location: SourceLocation, name: str, count: int = 0) -> str:
         count: how many of the modules of a loop are checkpointed, 0 for all.
 
     Returns:
-        "" if the line or the loop around it is not clear, or the file has changed.
+        "" if the line is not clear; for some of the modules, also if the loop around it is not
+        clear, or the file has changed.
     """
-    forget_changed_lines()
-    lines = [*source_lines(location.filename)]
-    line = lines[location.lineno - 1] if location.lineno <= len(lines) else ""
-    if not location.text or line.strip() != location.text.strip():
+    if not count:
+        return checkpointed(location.text.strip(), name)
+    found = _lines_and_tree(location)
+    call = _call_of(location.text.strip(), name)
+    if found is None or call is None:
         return ""
-    try:
-        tree = parse("".join(lines))
-    except (SyntaxError, ValueError):
+    modules = _modules_of_loop(found[1], location.lineno, call.func)
+    condition = f"{{}} in tuple({modules})[:{count}]"
+    return checkpointed(location.text.strip(), name, condition) if modules else ""
+
+
+def patch_of(location: SourceLocation, name: str, count: int = 0) -> str:
+    """Return a unified diff of a file with a changed line, "" if that or the file is not clear.
+
+    Args:
+        location: the line.
+        name: of the first module.
+        count: how many of the modules of a loop are checkpointed, 0 for all.
+    """
+    found = _lines_and_tree(location)
+    changed = changed_line(location, name, count)
+    if found is None or not changed:
         return ""
-    condition = ""
-    if count:
-        call = _call_of(line.strip(), name)
-        modules = "" if call is None else _modules_of_loop(tree, location.lineno, call.func)
-        condition = f"{{}} in tuple({modules})[:{count}]"
-        if not modules:
-            return ""
-    changed = checkpointed(line.strip(), name, condition)
-    if not changed:
-        return ""
+    lines, tree = found
+    line = lines[location.lineno - 1]
     new = [*lines]
     new[location.lineno - 1] = line.replace(line.strip(), changed)
     if not _imports_checkpoint(tree):
         new.insert(_after_first_imports(tree), "from torch.utils.checkpoint import checkpoint\n")
     shown = Path(location.filename).name
     return "".join(unified_diff(lines, new, f"a/{shown}", f"b/{shown}"))
+
+
+def _lines_and_tree(location: SourceLocation) -> tuple[list[str], ast.Module] | None:
+    """Return the file of a line, None if it has changed or is no Python."""
+    forget_changed_lines()
+    lines = [*source_lines(location.filename)]
+    line = lines[location.lineno - 1] if location.lineno <= len(lines) else ""
+    if not location.text or line.strip() != location.text.strip():
+        return None
+    try:
+        return lines, parse("".join(lines))
+    except (SyntaxError, ValueError):
+        return None
 
 
 def _modules_of_loop(tree: ast.Module, lineno: int, function: ast.expr) -> str:

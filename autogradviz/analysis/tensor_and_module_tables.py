@@ -148,6 +148,17 @@ def _other_name(modules: Mapping[int, Module], module: Module) -> str:
     return f"{root.type_name}.{module.name}" if module.name else root.type_name
 
 
+def name_of_root(modules: Mapping[int, Module]) -> str:
+    """Return the name of the model around all other modules, "" if it has none or there is none.
+
+    Recordings of a whole program name a model by its class, as the first part of each name. A loss
+    without modules of its own is no second model.
+    """
+    parents = {module.parent_module_id for module in modules.values()}
+    roots = [m for m in modules.values() if m.parent_module_id is None and m.module_id in parents]
+    return roots[0].name if len(roots) == 1 else ""
+
+
 def read_parameter_names(log: Log) -> dict[int, tuple[str, ...]]:
     """Return all names of each parameter and buffer by tensor id, in the order seen."""
     names: dict[int, list[str]] = {}

@@ -11,6 +11,7 @@ from autogradviz.scene import region_and_recomputation_tables, summary_and_steps
 from autogradviz.scene import tables_of_findings_timeline_memory_and_lines as panels
 from autogradviz.scene.build_groups import build_groups
 from autogradviz.scene.call_tree import CallTree, build_times
+from autogradviz.scene.checkpoint_plans import predicted_by_plan
 from autogradviz.scene.compiled.tables import (
     build_compiled_tables,
     dominating_nodes,
@@ -161,7 +162,7 @@ def build_scene(
     idle = find_idle(analysis)
     counted = build_counted_storages(analysis, folded, tree)
     times = build_times(analysis, tree)
-    folds, ribbons = build_fold(analysis, folded, blamed)
+    folds, ribbons, fold_bars = build_fold(analysis, folded, blamed)
     summary = replace(
         scene.summary,
         storage_rows=rows,
@@ -171,6 +172,7 @@ def build_scene(
     )
     unused = build_unused_parameters(analysis)
     live_memory, live_points = panels.build_live_memory(analysis)
+    predictions = build_prediction_tables(analysis)
     return replace(
         scene,
         summary=summary,
@@ -191,11 +193,12 @@ def build_scene(
         storages=storages,
         counted_storages=counted,
         saved_kinds=KINDS if folds else (),
-        folds=folds,
+        folds=predicted_by_plan(folds, predictions["budget_plans"]),
         ribbons=ribbons,
+        fold_bars=fold_bars,
         storage_events=events,
         slot_reasons=build_slot_reasons(analysis),
-        **build_prediction_tables(analysis),
+        **predictions,
         changes=region_and_recomputation_tables.build_changes(analysis),
         saved_diffs=region_and_recomputation_tables.build_saved_diffs(analysis),
     )

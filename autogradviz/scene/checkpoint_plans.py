@@ -2,17 +2,21 @@
 
 The candidates are those of ``Trace.fit``: like modules, the first k of them. ``fit`` weighs all
 memory, which a recording must have; the plans here are for the memory of saved tensors, which each
-recording has. Of the plans, those are kept that hold less than any that computes less again.
+recording has. Of the plans, those are kept that hold clearly less than any that computes less
+again, and the one that holds least.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from functools import cache, partial
+from statistics import median_low
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.fit_memory_budget import like_modules
-from autogradviz.analysis.formatting import source_line
-from autogradviz.analysis.patch_that_checkpoints_modules import called_at, checkpointed
+from autogradviz.analysis.formatting import format_bytes, source_line
+from autogradviz.analysis.patch_that_checkpoints_modules import called_at, changed_line
 from autogradviz.analysis.predict_memory import peaks_of_steps
 from autogradviz.scene.schema import SceneBudgetPlan
 
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.predict_memory import SavedMemoryModel, StepPrediction
+    from autogradviz.analysis.types import SourceLocation
+    from autogradviz.scene.schema import SceneFold
 
 COUNTS: Final = 8
 """Plans for each kind of like modules."""
@@ -50,10 +56,14 @@ def build_plans(analysis: Analysis, model: SavedMemoryModel) -> tuple[SceneBudge
             predictions += 1
             if size * predictions > MAX_PREDICTED:
                 break
-            candidate = partial(_Candidate, names[:count], len(names))
+            predictions_of_steps = list(model.predict_steps(names[:count]))
+            times = [each.recompute_ns for each in predictions_of_steps if each.recompute_ns]
+            is_known = all(each.recompute_ns is not None for each in predictions_of_steps)
+            added_ns = median_low(times or [0 if is_known else -1])  # as ``predict_memory`` says
+            candidate = partial(_Candidate, names[:count], len(names), added_ns)
             lower = [
                 (step, predicted)
-                for step, predicted in enumerate(model.predict_steps(names[:count]))
+                for step, predicted in enumerate(predictions_of_steps)
                 if predicted.peak <= peaks[step] - LEAST * peaks[step]
             ]
             for step, predicted in lower:
@@ -63,8 +73,8 @@ def build_plans(analysis: Analysis, model: SavedMemoryModel) -> tuple[SceneBudge
     largest = sorted(range(len(peaks)), key=lambda step: -peaks[step])[:MAX_STEPS]
 
     @cache
-    def line_of(module: str) -> tuple[str, int, str]:
-        return source_line(called_at(analysis, model, module))
+    def line_of(module: str) -> SourceLocation | None:
+        return called_at(analysis, model, module)
 
     return tuple(
         _plan(step, each, line_of(each.modules[0]))
@@ -78,34 +88,73 @@ class _Candidate(NamedTuple):
 
     modules: list[str]
     of: int  # number of modules of their kind
+    added_ns: int
     predicted: StepPrediction
 
 
 def _descending(found: list[_Candidate], peak: int) -> Iterator[_Candidate]:
-    """Yield those that hold less than any that computes less again."""
+    """Yield those that hold less than any that computes less again, and what holds least."""
     found.sort(key=lambda e: (e.predicted.recomputed, e.predicted.peak, len(e.modules)))
     least: float = peak
     for each in found:
         if each.predicted.peak <= least - LEAST * peak:
             least = each.predicted.peak
             yield each
+    lowest = min(found, key=lambda e: (e.predicted.peak, e.predicted.recomputed), default=None)
+    if lowest is not None and lowest.predicted.peak < least:
+        yield lowest
 
 
-def _plan(step: int, candidate: _Candidate, line: tuple[str, int, str]) -> SceneBudgetPlan:
-    modules, of, predicted = candidate
-    filename, lineno, before = line
+def _plan(step: int, candidate: _Candidate, location: SourceLocation | None) -> SceneBudgetPlan:
+    modules, of, added_ns, predicted = candidate
+    filename, lineno, before = source_line(location)
+    count = len(modules) if len(modules) < of else 0
     return SceneBudgetPlan(
         step=step,
         peak_nbytes=predicted.peak,
         recomputed_nbytes=predicted.recomputed,
-        added_ns=-1 if predicted.recompute_ns is None else predicted.recompute_ns,
+        added_ns=added_ns,
         modules=tuple(modules),
         of=of,
+        name=name_modules(modules, of),
         filename=filename,
         lineno=lineno,
         before=before,
-        after=checkpointed(before, modules[0]) if before else "",
+        after=changed_line(location, modules[0], count) if location and before else "",
     )
+
+
+def name_modules(modules: list[str], of: int) -> str:
+    """Return the name of modules: "h.*.attn" for all of a kind, "h.0-5.attn" for the first ones."""
+    first, last = modules[0].split("."), modules[-1].split(".")
+    differ = [at for at, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1]
+    if len(modules) == 1:
+        return modules[0]
+    if len(first) == len(last) and len(differ) == 1 and last[differ[0]].isdigit():
+        # "*" alone names nothing.
+        is_all = len(modules) == of and differ[0] > 0
+        first[differ[0]] = "*" if is_all else f"{first[differ[0]]}–{last[differ[0]]}"
+        return ".".join(first)
+    return f"{modules[0]} … ×{len(modules)}"
+
+
+def predicted_by_plan(
+    folds: tuple[SceneFold, ...], plans: tuple[SceneBudgetPlan, ...]
+) -> tuple[SceneFold, ...]:
+    """Return folds whose sentence says what checkpoints would hold, where one backward is a step.
+
+    What a step recomputes, or what is still held at its end, is more to know of it.
+    """
+    of_steps = Counter(fold.step for fold in folds)
+    found = []
+    for fold in folds:
+        own = [plan for plan in plans if plan.step == fold.step]
+        best = min(own, key=lambda plan: plan.peak_nbytes, default=None)
+        if best and of_steps[fold.step] == 1 and not fold.held_nbytes:
+            text = f" With {best.name} checkpointed, it would be {format_bytes(best.peak_nbytes)}."
+            fold = replace(fold, sentence=fold.sentence + text)  # noqa: PLW2901
+        found.append(fold)
+    return tuple(found)
 
 
 def _counts(of: int) -> list[int]:

@@ -233,12 +233,22 @@ class _StorageBuilder:
             for s in self._saved[storage_id]
         )
 
+    def _is_held(self, storage_id: int, seq: int) -> bool:
+        """Return whether the forward still held a storage that a recomputation saves."""
+        return any(
+            each.packed_by != "recompute"
+            and each.saved_seq < seq
+            and (each.released_seq is None or each.released_seq > seq)
+            for each in self._saved[storage_id]
+        )
+
     def event(self, storage: int, storage_id: int, entry: HistoryEntry) -> SceneStorageEvent:
         kind: StorageEventKind = entry.kind
         ok, version = entry.ok, entry.version
         if entry.saved_id is not None and entry.kind == "saved":
-            packed_by = self._analysis.saved[entry.saved_id].packed_by
-            kind = "recomputed" if packed_by == "recompute" else kind
+            saved = self._analysis.saved[entry.saved_id]
+            if saved.packed_by == "recompute" and not self._is_held(storage_id, saved.saved_seq):
+                kind = "recomputed"
         elif kind == "written":
             ok = not self._breaks(storage_id, entry)
         elif kind == "unpacked" and entry.saved_id is not None:

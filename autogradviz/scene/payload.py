@@ -99,6 +99,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     "saved_kinds": schema.SceneSavedKind,
     "folds": schema.SceneFold,
     "ribbons": schema.SceneRibbon,
+    "fold_bars": schema.SceneFoldBar,
     "storage_events": schema.SceneStorageEvent,
     "slot_reasons": schema.SceneSlotReason,
     "module_calls": schema.SceneModuleCall,

@@ -8,6 +8,10 @@ are numbers from 0 to ``SCALE``.
 There is a fold for each outermost backward that read something, and one for what was saved after
 the last. More than ``MAX_RIBBONS`` storages are joined by block and kind, or else by pieces of the
 forward and kind. What is drawn adds up to ``Analysis.saved_memory``.
+
+The bars at both edges are all ops of the forward and all nodes of backward, by block: those that
+save nothing, or read nothing of this turn, have a bar without ribbons. The rest of the time is
+between ops.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.flame_graph import backward_times
@@ -32,11 +36,12 @@ from autogradviz.analysis.formatting import (
 )
 from autogradviz.analysis.idle_time import busy_time
 from autogradviz.analysis.phases_of_ops import phases_of_ops
+from autogradviz.analysis.tensor_and_module_tables import name_of_root
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import RegionRan
 from autogradviz.scene.label_text_and_width import range_label
 from autogradviz.scene.node_boxes_and_badges import TITLES, kind_of_slot
-from autogradviz.scene.schema import SceneFold, SceneRibbon
+from autogradviz.scene.schema import SceneFold, SceneFoldBar, SceneRibbon
 from autogradviz.scene.variable_names_of_storages import loss_of_backward, name_storages
 from autogradviz.support.fast_dataclass_constructor import maker
 
@@ -44,9 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import MemoryCurve, SavedTensor, Span
+    from autogradviz.analysis.types import MemoryCurve, SavedTensor, SourceLocation, Span
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
-    from autogradviz.scene.schema import RibbonState
+    from autogradviz.scene.schema import FoldEdge, RibbonState
 
 SCALE: Final = 100_000
 MAX_RIBBONS: Final = 400
@@ -70,9 +75,28 @@ MAX_BLOCKS_NAMED: Final = 2
 
 _BLOCK: Final = re.compile(r"^(?:.*?\.)??\d+(?=\.|$)")
 
+_EDGES: Final[tuple[FoldEdge, ...]] = ("forward", "backward")
+
 _Edge: TypeAlias = "tuple[float, ...]"  # from and to, or nothing
-_ByBlock: TypeAlias = "dict[tuple[str, int], list[_Strand]]"  # and backwards before
+_ByBlock: TypeAlias = "dict[tuple[_Block, int], list[_Strand]]"  # and backwards before
 _make_ribbon = maker(SceneRibbon)
+
+
+class _Block(NamedTuple):
+    """A block of a model, or a line outside of all blocks."""
+
+    name: str
+    filename: str = ""
+    lineno: int = 0
+
+
+class _Work(NamedTuple):
+    """One op or compiled region in a forward, or a part of a backward."""
+
+    time_ns: int
+    ns: int
+    block: _Block
+    turns: frozenset[int] = frozenset()  # that have strands with its time
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,11 +131,13 @@ class _Strand:
     bottom: tuple[float, float] = (-1.0, -1.0)
     forward_ns: int = 0  # of ops of its block, since the save of the block before
     backward_ns: int = 0  # of nodes and recomputations of its block, since its read before
+    block: str = ""  # of a model, that saved it
+    turn: int = -1
 
     @property
-    def block(self) -> str:
-        """The block of a model that saved it."""
-        return _block(self.module)
+    def place(self) -> _Block:
+        """The block that saved it, or else the line."""
+        return _Block(self.block) if self.block else _Block("", self.filename, self.lineno)
 
 
 @dataclass(slots=True)
@@ -124,15 +150,21 @@ class _Turn:
     shared: list[int] = field(default_factory=list)  # indices into the counted storages
     forward_ns: int = 0
     backward_ns: int = 0
+    forwards: list[tuple[int, int]] = field(default_factory=list)  # up to its backward
+    ran: list[_Strand] = field(default_factory=list)  # blocks of ops that have no strand here
+    ran_back: list[_Strand] = field(default_factory=list)  # and of nodes
 
 
 def build_fold(
     analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]
-) -> tuple[tuple[SceneFold, ...], tuple[SceneRibbon, ...]]:
-    """Return the folds of a recording in order, and their ribbons from left to right."""
+) -> tuple[tuple[SceneFold, ...], tuple[SceneRibbon, ...], tuple[SceneFoldBar, ...]]:
+    """Return the folds in order, and their ribbons and bars from left to right."""
     strands = [*_strands(analysis, folded, blamed), *_elsewhere(analysis, folded)]
     if not strands:
-        return (), ()
+        return (), (), ()
+    blocks = _Blocks(analysis)
+    for strand in strands:
+        strand.block = blocks.of(strand.module)
     turns = _turns(analysis, strands)
     largest = sorted(turns, key=lambda turn: -sum(each.nbytes for each in turn.strands))
     drawn = {id(turn) for turn in largest[:MAX_FOLDS]}
@@ -141,17 +173,26 @@ def build_fold(
     busy = busy_time(analysis)
     folds: list[SceneFold] = []
     ribbons: list[SceneRibbon] = []
+    bars: list[SceneFoldBar] = []
     labels = _labels(analysis, turns)
     most = MAX_RIBBONS if len(turns) < 4 else MAX_RIBBONS // 2  # noqa: PLR2004
-    _add_times(analysis, strands)
-    for at, turn in enumerate(turns):
+    for turn in turns:
         _set_times(analysis, turn, busy)
+    _add_times(analysis, turns, drawn, blocks)
+    for at, turn in enumerate(turns):
         _place(turn)
         folds.append(_fold(analysis, turn, at, labels[at], busy, drawn=id(turn) in drawn))
         if id(turn) in drawn:
-            ribbons += _ribbons(turn, at, names, most)
-    short = (replace(each, block=each.block.replace(root, "")) for each in ribbons)
-    return tuple(folds), tuple(short if root else ribbons)
+            own = list(_ribbons(turn, at, names, most))
+            ribbons += own
+            bars += _bars(turn, at, own)
+    if root:
+        ribbons = [replace(each, block=each.block.replace(root, "")) for each in ribbons]
+        bars = [
+            replace(each, block=each.block.replace(root, ""), until=each.until.replace(root, ""))
+            for each in bars
+        ]
+    return tuple(folds), tuple(ribbons), tuple(bars)
 
 
 def says_more_than_graph(ribbons: Collection[SceneRibbon]) -> bool:
@@ -160,35 +201,132 @@ def says_more_than_graph(ribbons: Collection[SceneRibbon]) -> bool:
     return most >= FEW_RIBBONS or any(each.recomputed or each.elsewhere for each in ribbons)
 
 
-_block_of = attrgetter("block")
+_place_of = attrgetter("place")
 
 
-def _block(module: str) -> str:
-    """Return the block of a module in a model: "h.0", or else its outermost module."""
-    found = _BLOCK.match(module)
-    return found[0] if found else module.partition(".")[0]
+class _Blocks:
+    """Finds the blocks of modules, ops and nodes. The module around all others is no block."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._root = name_of_root(analysis.modules)
+
+    def of(self, module: str) -> str:
+        """Return the block of a module in a model: "h.0", or else its outermost module."""
+        if self._root:
+            module = "" if module == self._root else module.removeprefix(f"{self._root}.")
+        found = _BLOCK.match(module)
+        return found[0] if found else module.partition(".")[0]
+
+    def place(self, module: str, location: SourceLocation | None) -> _Block:
+        """Return the block of an op or a node, or else its line."""
+        name = self.of(module)
+        return _Block(name) if name else _Block("", *source_line(location)[:2])
 
 
-def _add_times(analysis: Analysis, strands: Iterable[_Strand]) -> None:
+def _add_times(
+    analysis: Analysis, turns: Sequence[_Turn], drawn: Collection[int], blocks: _Blocks
+) -> None:
     """Give each strand times of its block: those until its save and until its read.
 
     Strands of one moment share its time, as those of a compiled region do: one op and one node run
     all of it. Where backward stopped in a block that it read nothing of, what it would have read
-    has the time.
+    has the time. What has no strand in a turn that contains it is kept apart, by block.
     """
-    found = _StrandsOfBlocks(analysis, strands)
+    found = _StrandsOfBlocks(analysis, [strand for turn in turns for strand in turn.strands])
+    forward: list[_Work] = []
+    for work, made in _forward_work(analysis, found, blocks):
+        strands = [e for e in made if _is_in(turns[e.turn].forwards, work.time_ns)]
+        for strand, share in _shares(strands, work.ns):
+            strand.forward_ns += share
+        forward.append(work._replace(turns=frozenset(each.turn for each in strands)))
+    backward: list[_Work] = []
+    for work, read in _backward_work(analysis, found, blocks):
+        for strand, share in _shares(read, work.ns):
+            strand.backward_ns += share
+        backward.append(work._replace(turns=frozenset(each.turn for each in read)))
+    forward.sort(key=attrgetter("time_ns"))
+    backward.sort(key=attrgetter("time_ns"))
+    for at, turn in enumerate(turns):
+        if id(turn) in drawn:
+            span = turn.backward
+            turn.ran = _without_strand(forward, turn.forwards, at)
+            spans = [(span.start_ns, span.end_ns)] if span else []
+            turn.ran_back = _without_strand(backward, spans, at)
+
+
+def _forward_work(
+    analysis: Analysis, found: _StrandsOfBlocks, blocks: _Blocks
+) -> Iterable[tuple[_Work, Sequence[_Strand]]]:
+    """Yield ops and compiled regions of forwards, with the strands of their blocks."""
+    runs = region_times(analysis)
+    for run in runs:
+        block = blocks.place("", analysis.location(run.stack_id))
+        yield _Work(run.start_ns, run.own_ns, block), found.regions.get(run.end_ns, ())
+    starts = [run.start_ns for run in runs]
     phase_of = phases_of_ops(analysis)
     for op in analysis.ops:
         if op.phase == "forward" and phase_of(op) == "forward":
-            made = found.made(analysis.module_title(op), op.time_ns)
-            for strand, share in _shares(made, op.duration_ns):
-                strand.forward_ns += share
-    for run in region_times(analysis):
-        for strand, share in _shares(found.regions.get(run.end_ns, []), run.own_ns):
-            strand.forward_ns += share
-    for module, time_ns, duration_ns in backward_times(analysis):
-        for strand, share in _shares(found.read(module, time_ns), duration_ns):
-            strand.backward_ns += share
+            at = bisect_right(starts, op.time_ns) - 1
+            in_region = at >= 0 and op.time_ns < runs[at].end_ns
+            saved = found.regions.get(runs[at].end_ns) if in_region else None
+            block = blocks.place(op.module, op.location)
+            made = saved or found.made(block, op.time_ns)
+            yield _Work(op.time_ns, op.duration_ns, block), made
+
+
+def _backward_work(
+    analysis: Analysis, found: _StrandsOfBlocks, blocks: _Blocks
+) -> Iterable[tuple[_Work, Sequence[_Strand]]]:
+    """Yield runs of nodes and recomputations, with the strands of their blocks."""
+    phase_of = phases_of_ops(analysis)
+    for op in analysis.ops:
+        if op.phase == "forward" and phase_of(op) == "backward":
+            yield _Work(op.time_ns, op.duration_ns, blocks.place(op.module, op.location)), ()
+    for module, location, time_ns, duration_ns in backward_times(analysis):
+        block = blocks.place(module, location)
+        yield _Work(time_ns, duration_ns, block), found.read(block, time_ns)
+
+
+def _is_in(spans: Iterable[tuple[int, int]], time_ns: int) -> bool:
+    return any(start_ns <= time_ns <= end_ns for start_ns, end_ns in spans)
+
+
+def _without_strand(
+    works: Sequence[_Work], spans: Iterable[tuple[int, int]], turn: int
+) -> list[_Strand]:
+    """Return the blocks of ops or nodes in intervals that have no strand in a turn."""
+    first: dict[_Block, int] = {}
+    sums: Counter[_Block] = Counter()
+    for start_ns, end_ns in spans:
+        low = bisect_left(works, start_ns, key=attrgetter("time_ns"))
+        for work in works[low : bisect_right(works, end_ns, key=attrgetter("time_ns"))]:
+            if turn not in work.turns:
+                first.setdefault(work.block, work.time_ns)
+                sums[work.block] += work.ns
+    return [
+        _Strand(
+            index=-1,
+            storage_id=-1,
+            nbytes=0,
+            saved_ns=time_ns,
+            held_ns=time_ns,
+            begun_ns=time_ns,
+            made_ns=time_ns,
+            done_ns=time_ns,
+            read_ns=time_ns,
+            kind="",
+            label="",
+            module="",
+            filename=block.filename,
+            lineno=block.lineno,
+            node=-1,
+            forward_ns=sums[block],
+            backward_ns=sums[block],
+            block=block.name,
+        )
+        for block, time_ns in first.items()
+        if sums[block] > 0
+    ]
 
 
 class _StrandsOfBlocks:
@@ -204,26 +342,24 @@ class _StrandsOfBlocks:
         stopped = any(node.state == "failed" for node in analysis.graph.nodes.values())
         for each in sorted(strands, key=attrgetter("done_ns")):
             before = bisect_right(self._starts, each.made_ns)
-            self._made[each.block, before].append(each)
+            self._made[each.place, before].append(each)
             if each.done_ns >= 0:
-                self._read[each.block, bisect_right(self._starts, each.read_ns)].append(each)
+                self._read[each.place, bisect_right(self._starts, each.read_ns)].append(each)
             elif stopped:
-                self._unread[each.block, before + 1].append(each)
+                self._unread[each.place, before + 1].append(each)
             for time_ns in (each.made_ns, each.read_ns) if each.in_region else ():
                 self.regions[time_ns].append(each)
         for of_block in self._made.values():
             of_block.sort(key=attrgetter("made_ns"))
 
-    def _key(self, module: str, time_ns: int) -> tuple[str, int]:
-        return _block(module), bisect_right(self._starts, time_ns)
-
-    def made(self, module: str, time_ns: int) -> Sequence[_Strand]:
+    def made(self, block: _Block, time_ns: int) -> Sequence[_Strand]:
         """Return those that an op made, or the next ones of its block."""
-        return _next(self._made.get(self._key(module, time_ns), []), "made_ns", time_ns)
+        key = block, bisect_right(self._starts, time_ns)
+        return _next(self._made.get(key, []), "made_ns", time_ns)
 
-    def read(self, module: str, time_ns: int) -> Sequence[_Strand]:
+    def read(self, block: _Block, time_ns: int) -> Sequence[_Strand]:
         """Return those that a node read, or the next ones of its block."""
-        key = self._key(module, time_ns)
+        key = block, bisect_right(self._starts, time_ns)
         return (
             self.regions.get(time_ns)
             or _next(self._read.get(key, []), "done_ns", time_ns)
@@ -397,7 +533,11 @@ def _turns(analysis: Analysis, strands: Iterable[_Strand]) -> list[_Turn]:
         for other in {bisect_right(starts, each) - 1 for each in strand.reads_ns} - {-1, at}:
             turns[other].shared_nbytes += strand.nbytes
             turns[other].shared += [strand.index] * (strand.index >= 0)
-    return [turn for turn in turns if turn.strands]
+    found = [turn for turn in turns if turn.strands]
+    for at, turn in enumerate(found):
+        for strand in turn.strands:
+            strand.turn = at
+    return found
 
 
 def _place(turn: _Turn) -> None:
@@ -405,30 +545,32 @@ def _place(turn: _Turn) -> None:
     strands = turn.strands
     # What a compiled region saves is saved at once: its blocks are side by side, each in one place.
     first: dict[tuple[int, str], int] = {}
-    for each in strands:
+    for each in (*strands, *turn.ran):
         key = each.made_ns, each.block
         first[key] = min(first.get(key, each.order), each.order)
-    strands.sort(
-        key=lambda each: (
-            each.made_ns, first[each.made_ns, each.block], each.block, each.order, each.saved_ns,
-            each.storage_id,
-        )
-    )  # fmt: skip
-    for at, each in enumerate(strands):
-        each.order = at
+
+    def position(each: _Strand) -> tuple[object, ...]:
+        at = first[each.made_ns, each.block]
+        return each.made_ns, at, each.block, each.order, each.saved_ns, each.storage_id
+
+    strands.sort(key=position)
     _move_times_of_small(strands, "forward_ns")
-    _divide(strands, [each.forward_ns for each in strands], "top", turn.forward_ns)
+    drawn = sorted([*strands, *turn.ran], key=position)
+    for at, each in enumerate(drawn):
+        each.order = at
+    _divide(drawn, [each.forward_ns for each in drawn], "top", turn.forward_ns)
     for strand in strands:
         if strand.read_ns < 0 and strand.state != "broken":
             waiting = turn.backward is None
             strand.state = "unread" if strand.freed_ns >= 0 else "waiting" if waiting else "kept"
+
+    def end(each: _Strand) -> tuple[bool, int, int]:
+        return each.read_ns < 0, each.done_ns, -each.order
+
     read = [each for each in strands if each.read_ns >= 0 or each.backward_ns]
-    read.sort(
-        key=lambda each: (
-            each.read_ns < 0, each.done_ns, -each.order,
-        )
-    )  # fmt: skip
+    read.sort(key=end)
     _move_times_of_small(read, "backward_ns")
+    read = sorted([*read, *turn.ran_back], key=end)
     _divide(read, [each.backward_ns for each in read], "bottom", turn.backward_ns)
     for strand in read:
         low, high = strand.bottom
@@ -443,7 +585,7 @@ def _move_times_of_small(
     The ends of a ribbon are as wide as its time: one of a few bytes would cover its block.
     """
     total = sum(each.nbytes for each in strands)
-    for _, of_block in groupby(sorted(strands, key=_block_of), key=_block_of):
+    for _, of_block in groupby(sorted(strands, key=_place_of), key=_place_of):
         block = list(of_block)
         # Many tensors of one size are small, but none of them is smaller than the others.
         most = max(each.nbytes for each in block)
@@ -503,6 +645,65 @@ def _ribbons(turn: _Turn, fold: int, names: dict[int, str], most: int) -> Iterab
     for part, name, top, waist, bottom in placed:
         lower: _Edge = tuple(left + (right - left) * each / SCALE for each in bottom)
         yield _ribbon(part, name, turn, fold, names, (top, waist, lower))
+
+
+def _bars(turn: _Turn, fold: int, ribbons: Sequence[SceneRibbon]) -> Iterable[SceneFoldBar]:
+    """Yield the bars of both edges: blocks, or else lines, and the time between ops.
+
+    Blocks of a compiled region are saved, and read, at one moment: together they have one time.
+    """
+    waists = [end for each in ribbons if each.bottom for end in each.waist] or [0, SCALE]
+    left, width = min(waists), max(waists) - min(waists)
+    for edge in _EDGES:
+        forward = edge == "forward"
+        ran = turn.ran if forward else turn.ran_back
+        at_once = {e.made_ns if forward else e.read_ns for e in turn.strands if e.in_region}
+        parts: list[tuple[_Edge, _Block, int, int]] = []  # extent, block, moment, time
+        for each in ribbons:
+            extent, moment = (each.top, each.saved_ns) if forward else (each.bottom, each.read_ns)
+            if extent:
+                ns = each.forward_ns if forward else each.backward_ns
+                place = _Block(each.block, "" if each.block else each.filename, each.lineno)
+                parts.append((extent, place, moment if moment in at_once else -1, ns))
+        for strand in ran:
+            ends = strand.top if forward else [left + width * e / SCALE for e in strand.bottom]
+            ns = strand.forward_ns if forward else strand.backward_ns
+            parts.append((tuple(map(round, ends)), strand.place, -1, ns))
+        parts.sort(key=itemgetter(0))
+        found: list[SceneFoldBar] = []
+        last: tuple[str, str, int] | None = None
+        before = -1
+        for (start, end), place, moment, ns in parts:
+            key = place.name, place.filename, 0 if place.name else place.lineno
+            if found and (key == last or (moment >= 0 and moment == before)):
+                joined = found[-1]
+                until = place.name if key != last else joined.until
+                joined = replace(joined, until=until, end=int(end), ns=joined.ns + ns)
+                found[-1] = replace(joined, kind="region" if moment >= 0 else joined.kind)
+            else:
+                found.append(
+                    SceneFoldBar(
+                        fold=fold,
+                        edge=edge,
+                        kind="region" if moment >= 0 else "block",
+                        block=place.name,
+                        until="",
+                        lineno=key[2],
+                        start=int(start),
+                        end=int(end),
+                        ns=ns,
+                    )
+                )
+            last, before = key, moment
+        yield from found
+        rest = (turn.forward_ns if forward else turn.backward_ns) - sum(each.ns for each in found)
+        if found and rest > 0:
+            start, end = (found[-1].end, SCALE) if forward else (left, found[0].start)
+            if start < end:
+                yield SceneFoldBar(
+                    fold=fold, edge=edge, kind="between", block="", until="", lineno=0,
+                    start=start, end=end, ns=rest,
+                )  # fmt: skip
 
 
 def _name_of_block(strands: Sequence[_Strand]) -> str:
@@ -611,12 +812,13 @@ def _fold(
 ) -> SceneFold:
     start_ns = min(each.begun_ns for each in turn.strands)
     span = turn.backward
-    peak, peak_ns, by_kind = _peak(turn.strands)
+    highest = _peak(turn.strands)
+    peak, peak_ns, by_kind, _ = highest
     held = sum(each.nbytes for each in turn.strands if each.freed_ns < 0 and not each.elsewhere)
     return SceneFold(
         index=at,
         label=label,
-        sentence=_sentence(analysis, turn, (peak, peak_ns), by_kind, label, busy),
+        sentence=_sentence(analysis, turn, highest, label, busy),
         step=_step(analysis, turn),
         start_ns=start_ns,
         turn_ns=span.start_ns if span else -1,
@@ -674,65 +876,90 @@ def _set_times(analysis: Analysis, turn: _Turn, busy: Callable[[int], float]) ->
     span = turn.backward
     until = span.start_ns if span else analysis.end_ns
     turn.backward_ns = round(busy(span.end_ns) - busy(span.start_ns)) if span else 0
-    turn.forward_ns = round(
-        sum(
-            busy(min(each.end_ns, until)) - busy(each.start_ns)
-            for each in analysis.timeline.spans
-            if each.kind == "forward"
-            and not each.depth
-            and each.end_ns > start_ns
-            and each.start_ns < until
-        )
-    )
+    turn.forwards = [
+        (each.start_ns, min(each.end_ns, until))
+        for each in analysis.timeline.spans
+        if each.kind == "forward"
+        and not each.depth
+        and each.end_ns > start_ns
+        and each.start_ns < until
+    ]
+    turn.forward_ns = round(sum(busy(end) - busy(start) for start, end in turn.forwards))
 
 
-def _peak(strands: Iterable[_Strand]) -> tuple[int, int, list[tuple[str, int]]]:
-    """Return the most bytes held at once, when, and those of each kind then, largest first."""
+class _Peak(NamedTuple):
+    """The most bytes of a turn held at once."""
+
+    nbytes: int
+    time_ns: int  # -1 without one
+    kinds: list[tuple[str, int]]  # with their bytes, the largest first
+    lines: list[tuple[int, int]]  # the first storage of each with the bytes of all
+
+
+def _peak(strands: Iterable[_Strand]) -> _Peak:
+    """Return the most bytes held at once, when, and those of each kind and line then."""
     kept = [each for each in strands if not each.elsewhere]
     spans = [(e.held_ns, None if e.freed_ns < 0 else e.freed_ns, e.nbytes) for e in kept]
-    sums = dict.fromkeys(TITLES, 0)
+    sums = Counter(dict.fromkeys(TITLES, 0))
+    lines: Counter[int] = Counter()
+    first: dict[tuple[str, int], int] = {}
     at_peak = [kept[place] for place in alive_at_peak(spans)]
     for each in at_peak:
         sums[each.kind] += each.nbytes
-    largest = sorted(((k, n) for k, n in sums.items() if n), key=lambda item: -item[1])
-    return sum(sums.values()), max((each.held_ns for each in at_peak), default=-1), largest
+        lines[first.setdefault((each.filename, each.lineno), each.index)] += each.nbytes
+    time_ns = max((each.held_ns for each in at_peak), default=-1)
+    kinds = [(kind, nbytes) for kind, nbytes in sums.most_common() if nbytes]
+    return _Peak(sums.total(), time_ns, kinds, lines.most_common())
 
 
 def _sentence(
-    analysis: Analysis,
-    turn: _Turn,
-    highest: tuple[int, int],
-    by_kind: Sequence[tuple[str, int]],
-    label: str,
-    busy: Callable[[int], float],
+    analysis: Analysis, turn: _Turn, highest: _Peak, label: str, busy: Callable[[int], float]
 ) -> str:
-    """Return sentences about the kinds that fill the memory, and about what is unusual."""
-    peak, peak_ns = highest
+    """Return sentences about what fills the memory, and about what is unusual."""
+    peak, peak_ns, by_kind, by_line = highest
     again = sum(each.nbytes for each in turn.strands if each.recomputed)
     without = _peak_without_checkpoints(analysis, turn, peak) if again else 0
-    place = f"held at the peak for {label}" if label else "held at the peak"
-    if label and len(analysis.steps) > 1:
-        place += f" of step {analysis.steps[_step(analysis, turn)].number}"
+    place = _place_of_peak(analysis, turn, label)
+    location = analysis.saved_memory.storages[by_line[0][0]].location if peak else None
+    at = bisect_right(analysis.memory.times_ns, peak_ns) - 1
+    others = analysis.memory.nbytes[at] - peak if peak and at >= 0 else 0
     if without > peak:
         again_ns = _recomputation_time(analysis, turn, busy)
         second = 1_000_000_000
         time = format_duration(again_ns) if again_ns < second else f"{again_ns / second:.2f} s"
         text = f"{format_bytes(peak)} {place} instead of about {format_bytes(without)}, "
         text += f"for {time} of recomputation."
+    elif location is not None:
+        part = format_bytes(by_line[0][1])
+        if part == format_bytes(peak):
+            part = "all" if by_line[0][1] == peak else "nearly all"
+        text = f"{format_bytes(peak)} {place}, {part} of it by {short_location(location)}."
     elif peak:
         largest = by_kind[:MAX_KINDS_NAMED]
         named = ", ".join(f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in largest)
         text = f"{format_bytes(peak)} {place}: {named}."
     else:
         text = "Nothing is held in place."
-    at = bisect_right(analysis.memory.times_ns, peak_ns) - 1
-    others = analysis.memory.nbytes[at] - peak if peak and at >= 0 else 0
-    if others > 0 and not turn.shared_nbytes:
-        text += f" {format_bytes(others)} more are held then for other backwards:"
-        text += f" {format_bytes(peak + others)} in all."
+    if others > 0:
+        text += f" With what other backwards hold then, it is {format_bytes(peak + others)}."
     if again:
         text += f" {format_bytes(again)} recomputed in this backward, in all."
     return text + _unusual(analysis, turn)
+
+
+def _place_of_peak(analysis: Analysis, turn: _Turn, label: str) -> str:
+    """Return the name of a peak: of a step if it has one backward, or else of the backward."""
+    if not label:
+        return "held at the peak"
+    step = _step(analysis, turn)
+    name, _, count = label.partition(", ")
+    name += f" ({count})" if count else ""
+    starts = (s.start_ns for s in analysis.timeline.spans if s.kind == "backward" and not s.depth)
+    steps = analysis.steps
+    if len(steps) < 2:  # noqa: PLR2004
+        return f"held at the peak for {name}"
+    alone = [steps.at_ns(start) for start in starts].count(step) == 1
+    return f"held at the peak {'' if alone else f'for {name} '}of step {steps[step].number}"
 
 
 def _peak_without_checkpoints(analysis: Analysis, turn: _Turn, peak: int) -> int:

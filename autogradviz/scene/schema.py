@@ -30,6 +30,8 @@ StorageEventKind: TypeAlias = Literal[
     "saved", "recomputed", "written", "unpacked", "cloned", "released"
 ]
 RibbonState: TypeAlias = Literal["read", "kept", "unread", "waiting", "broken"]
+FoldEdge: TypeAlias = Literal["forward", "backward"]
+FoldBarKind: TypeAlias = Literal["block", "region", "between"]
 CompiledDetail: TypeAlias = Literal["blocks", "lines"]
 CompiledShape: TypeAlias = Literal["rect", "path", "text"]
 CompiledStepKind: TypeAlias = Literal["region", "break", "recompile"]
@@ -128,13 +130,14 @@ class SceneBudgetPlan:
     step: int  # index into steps; all numbers are of it
     peak_nbytes: int  # predicted
     recomputed_nbytes: int  # of saved tensors that backward computes again
-    added_ns: int  # predicted time of the recomputations; -1 if backward did not get to them
+    added_ns: int  # predicted for the recomputations of a step, the median; -1 if none was reached
     modules: tuple[str, ...]
     of: int  # number of modules of their kind
+    name: str  # of the modules: "h.*", or "h.0–5" of more
     filename: str  # of the line that calls them
     lineno: int  # 0 if unknown
     before: str  # that line
-    after: str  # with ``checkpoint``, "" if it must be changed by hand
+    after: str  # with ``checkpoint`` for these modules, "" if it must be changed by hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -541,6 +544,21 @@ class SceneFold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SceneFoldBar:
+    """One bar of an edge of the fold: ops of a forward, or nodes of a backward."""
+
+    fold: int  # index into folds
+    edge: FoldEdge
+    kind: FoldBarKind
+    block: str  # "h.0", "" for a line
+    until: str  # the last block of a compiled region that is several, "" otherwise
+    lineno: int  # of a line, 0 otherwise
+    start: int  # positions, as those of ribbons
+    end: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SceneRibbon:
     """One ribbon of the fold: a storage, or storages of one kind and block.
 
@@ -724,6 +742,7 @@ class SceneSummary:
 
     title: str
     subtitle: str
+    root: str  # the class that begins the names of all modules, "" without one
     torch_version: str
     nodes: int
     edges: int
@@ -884,6 +903,7 @@ class Scene:
     saved_kinds: tuple[SceneSavedKind, ...] = ()
     folds: tuple[SceneFold, ...] = ()
     ribbons: tuple[SceneRibbon, ...] = ()
+    fold_bars: tuple[SceneFoldBar, ...] = ()
     storage_events: tuple[SceneStorageEvent, ...] = ()
     slot_reasons: tuple[SceneSlotReason, ...] = ()
     module_calls: tuple[SceneModuleCall, ...] = ()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from autogradviz.event_log.stacks import SourceLocation
-    from autogradviz.scene.schema import Scene, SceneBudgetPlan, SceneRegion
+    from autogradviz.scene.schema import Scene, SceneRegion
 
 MAX_BARS: Final = 5
 MAX_NAMES: Final = 8
@@ -220,7 +220,8 @@ def _memory(scene: Scene) -> Iterator[SceneQuestion]:
     place, most = _largest_line(scene)
     if most:
         line = f"{short_path(place[0]).rpartition('/')[2]}:{place[1]}"
-        sentence += f" The line that keeps most is {line}, {format_bytes(most)}."
+        if line not in sentence:
+            sentence += f" The line that keeps most is {line}, {format_bytes(most)}."
     yield make_question(
         pattern,
         sentence,
@@ -328,7 +329,7 @@ def _checkpoints(scene: Scene) -> Iterator[SceneQuestion]:
         return
     best = plans[0]
     lead = (
-        f"Checkpointing {modules_text(best)} would hold {format_bytes(best.peak_nbytes)} at the "
+        f"Checkpointing {best.name} would hold {format_bytes(best.peak_nbytes)} at the "
         f"peak instead of {format_bytes(peak)}"
     )
     cost = (
@@ -341,24 +342,12 @@ def _checkpoints(scene: Scene) -> Iterator[SceneQuestion]:
         _CHECKPOINTS,
         f"{lead}{cost}.",
         listed="what does checkpointing save",
-        bars=[(modules_text(plan), plan.peak_nbytes, "") for plan in plans],
+        bars=[(plan.name, plan.peak_nbytes, "") for plan in plans],
         whole=peak,
         at=(best.filename, best.lineno, best.before),
         fix=best.after,
         view="fold",
     )
-
-
-def modules_text(plan: SceneBudgetPlan) -> str:
-    """Return the modules of a plan, "h.0-5.attn" for several whose numbers are in a row."""
-    first, last = plan.modules[0].split("."), plan.modules[-1].split(".")
-    differ = [at for at, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1]
-    if len(plan.modules) == 1:
-        return plan.modules[0]
-    if len(first) == len(last) and len(differ) == 1 and last[differ[0]].isdigit():
-        first[differ[0]] += f"-{last[differ[0]]}"
-        return ".".join(first)
-    return f"{plan.modules[0]} … ×{len(plan.modules)}"
 
 
 def _recorded_checkpoints(scene: Scene, regions: list[SceneRegion]) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import Op, Span
 
 
-_BACKWARD: Final = re.compile(r"([A-Za-z_][\w.]*)\.backward\(")
+_BACKWARD: Final = re.compile(r"(?<![\w.)\]])([A-Za-z_][\w.]*)\.backward\(")
 _OPERATORS: Final[dict[str, type[ast.operator]]] = {
     "MmBackward": ast.MatMult,
     "BmmBackward": ast.MatMult,
@@ -176,11 +176,14 @@ def _name(analysis: Analysis, op: Op, storage_ids: Collection[int], names: dict[
 
 @cache
 def loss_of_backward(backward: Span | None) -> str:
-    """Return the loss in the line that started a backward: "loss_d" of ``loss_d.backward()``."""
+    """Return the loss in the line that started a backward: "loss_d" of ``loss_d.backward()``.
+
+    A line with several calls does not say which one it was.
+    """
     if backward is None or backward.location is None:
         return ""
-    found = _BACKWARD.match(backward.location.text.strip())
-    return found[1] if found else ""
+    found = _BACKWARD.findall(backward.location.text)
+    return str(found[0]) if len(found) == 1 else ""
 
 
 def assigned_name(line: str) -> str:

@@ -20,7 +20,8 @@ def test_what_fills_memory_is_the_sentence_of_the_fold_and_a_line(open_page, pic
     scene = recordings.plain()
     stage = Stage(open_page(), scene)
     sentence = ask(stage, "what fills memory?")
-    assert sentence.startswith(f"{scene.folds[0].sentence} The line that keeps most is recordings")
+    assert sentence.startswith(scene.folds[0].sentence)
+    assert "816 B of it by recordings.py:29" in sentence
     assert stage.page.locator(".agv-answer-row").count() == min(5, len(scene.folds[0].kinds))
     stage.page.screenshot(path=picture("ask"))
     stage.page.keyboard.press("Enter")

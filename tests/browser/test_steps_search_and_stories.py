@@ -28,7 +28,7 @@ def time_text(page):
 def test_a_round_of_two_optimizers_is_one_step_in_the_menu(open_page):
     stage = Stage(open_page(), recordings.adversarial())
     assert stage.page.locator(f"{STEP_MENU} option").all_text_contents() == [
-        "all steps", "step 0", "step 1",
+        "all steps · peak in step 1", "step 0", "step 1",
     ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from torch.utils.checkpoint import (
 )
 
 import autogradviz
+from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.events import BackwardCaptured, RecorderFailed, RecorderLimited, RegionRan
 
 pytestmark = pytest.mark.one_in(2, reason="compiles each program", in_ci=1)
@@ -511,3 +512,26 @@ def test_long_recordings_keep_the_regions_of_dropped_steps():
     assert len(region.runs) < 4
     assert {run.nbytes for run in region.runs} == {region.saved_nbytes}
     assert region.forward_ops
+
+
+def test_the_forward_of_a_compiled_region_is_one_part_of_the_fold():
+    """An op that is recorded inside a region belongs to it: the region began before the op."""
+
+    class Dropping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+        def forward(self, x):
+            return self.down(F.dropout(self.up(x).tanh(), 0.5))
+
+    model = Dropping()
+    compiled = torch.compile(model, backend="aot_eager")
+    with autogradviz.record(model) as trace:
+        compiled(torch.rand(4, 8)).sum().backward()
+    scene = trace._viewer_scene
+    (run,) = region_times(trace.analysis)
+    inside = [op for op in trace.analysis.ops if run.start_ns <= op.time_ns < run.end_ns]
+    assert "native_dropout" in {op.name for op in inside}
+    bars = [bar for bar in scene.fold_bars if bar.edge == "forward" and bar.kind == "region"]
+    assert [bar.ns for bar in bars] == [run.own_ns + sum(op.duration_ns for op in inside)]

@@ -90,15 +90,14 @@ def test_a_backward_says_what_others_hold_at_its_peak():
         curve = analysis.memory
         at = max(at for at, time_ns in enumerate(curve.times_ns) if time_ns <= fold.peak_ns)
         others = curve.nbytes[at] - fold.peak_nbytes
-        text = re.search(r"(\S+ \S+) more are held then for other backwards: (\S+ \S+) in all",
+        text = re.search(r"With what other backwards hold then, it is (\S+ \S+)\.",
                          fold.sentence.replace("\xa0", " "))  # fmt: skip
-        if others <= 0 or fold.shared_nbytes:
+        if others <= 0:
             assert not text
             continue
         found += 1
         assert text
-        assert text[1] == format_bytes(others).replace("\xa0", " ")
-        assert text[2] == format_bytes(curve.nbytes[at]).replace("\xa0", " ")
+        assert text[1] == format_bytes(curve.nbytes[at]).replace("\xa0", " ")
     assert found
 
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -77,8 +78,10 @@ def test_upper_edges_waists_and_lower_edges_cover_the_step():
     (fold,) = scene.folds
     ribbons = scene.ribbons
     assert fold.peak_nbytes == trace.saved_bytes().at_peak
-    assert fold.sentence == (
-        "2.0 kB held at the peak: activation functions 1.5 kB, linear inputs 384 B."
+    assert re.fullmatch(
+        r"2\.0 kB held at the peak, 1\.9 kB of it by test_fold_of_steps\.py:\d+\. "
+        r"With 0–2 checkpointed, it would be 896 B\.",
+        fold.sentence,
     )
     ops = SCALE * sum(ribbon.forward_ns for ribbon in ribbons) / fold.forward_ns
     for edge, end in (("top", ops), ("waist", SCALE)):
@@ -127,27 +130,80 @@ def test_edges_are_as_wide_as_the_times_of_blocks(checkpointed):
 def test_lower_edges_cover_the_step_whatever_the_times(monkeypatch, times):
     # Their shares, added as floats, exceed one.
     def chosen(analysis):
-        last = {module: at for module, at, _ in backward_times(analysis) if module}
-        return [(module, at, 1_000_000_000 * times[int(module[0])]) for module, at in last.items()]
+        last = {module: at for module, _, at, _ in backward_times(analysis) if module}
+        second = 1_000_000_000
+        return [(name, None, at, second * times[int(name[0])]) for name, at in last.items()]
 
     monkeypatch.setattr(saved_memory_fold, "backward_times", chosen)
     ends = [end for ribbon in of_blocks()._viewer_scene.ribbons for end in ribbon.bottom]
     assert (min(ends), max(ends)) == (0, SCALE)
 
 
-@pytest.mark.parametrize("edge", ["top", "bottom"])
-def test_the_svg_names_the_time_between_ops(edge):
+@pytest.mark.parametrize("edge", ["forward", "backward"])
+def test_the_svg_names_blocks_and_the_time_between_ops(edge):
     scene = of_blocks()._viewer_scene
     (fold,) = scene.folds
-    times = {"top": ("forward_ns", 70), "bottom": ("backward_ns", 50)}
-    part, rest = times[edge]
-    none = {name: 0 for name, _ in times.values()}
-    end = (0, SCALE // 4) if edge == "top" else (3 * SCALE // 4, SCALE)
-    first = replace(scene.ribbons[0], **none | {part: 30_000_000, edge: end})
-    scene = replace(scene, ribbons=(first,))
-    fold = replace(fold, **none | {part: (30 + rest) * 1_000_000})
-    drawn = render_fold_svg(scene, fold)
-    assert re.findall(r"between ops · (\d+)\.0 ms", drawn) == [str(rest)]
+    of_edge = [bar for bar in scene.fold_bars if bar.edge == edge]
+    half = SCALE // 2
+    block = replace(of_edge[0], kind="block", block="h.0", start=0, end=half, ns=30_000_000)
+    rest = replace(of_edge[0], kind="between", block="", start=half, end=SCALE, ns=70_000_000)
+    drawn = render_fold_svg(replace(scene, fold_bars=(block, rest)), fold)
+    assert re.findall(r">((?:h\.0|between ops) · [^<]*)<", drawn) == [
+        "h.0 · 30.0 ms", "between ops · 70.0 ms",
+    ]  # fmt: skip
+
+
+class Frozen(nn.Module):
+    """A model whose encoder saves nothing, and whose decoder saves."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.ModuleList(nn.Linear(8, 8).requires_grad_(False) for _ in range(2))
+        self.decoder = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+
+    def forward(self, x):
+        for layer in self.encoder:
+            x = layer(x).relu()
+        return self.decoder(x)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_blocks_that_save_nothing_have_bars_and_the_rest_is_that_of_the_timeline(named):
+    model = Frozen()
+    with autogradviz.record(*[model] * named) as trace:
+        model(torch.ones(4, 8)).sum().backward()
+    scene = trace._viewer_scene
+    (fold,) = scene.folds
+    bars = [bar for bar in scene.fold_bars if bar.edge == "forward"]
+    named_bars = [bar for bar in bars if bar.block]
+    assert [bar.block for bar in named_bars] == ["encoder.0", "encoder.1", "decoder.0", "decoder.1"]
+    assert {ribbon.block for ribbon in scene.ribbons} == {"decoder.0", "decoder.1"}
+    for edge, whole in (("forward", fold.forward_ns), ("backward", fold.backward_ns)):
+        own = [bar for bar in scene.fold_bars if bar.edge == edge]
+        ops = sum(row.ns for row in scene.call_times if row.phase == edge)
+        between = [bar.ns for bar in own if bar.kind == "between"]
+        assert between == [pytest.approx(whole - ops, abs=9)]
+        assert all(first.end <= second.start for first, second in pairwise(bars))
+        # An edge is as wide as its time.
+        for bar in own:
+            assert bar.end - bar.start == pytest.approx(SCALE * bar.ns / whole, abs=2)
+
+
+def test_ops_of_an_earlier_forward_are_not_of_the_step():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.ones(4, 8)
+    with autogradviz.record(model) as trace:
+        for _ in range(2):
+            model(x).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                model(x)
+            optimizer.zero_grad()
+    scene = trace._viewer_scene
+    for fold in scene.folds:
+        own = [bar for bar in scene.fold_bars if bar.fold == fold.index and bar.edge == "forward"]
+        assert sum(bar.ns for bar in own) == fold.forward_ns
 
 
 def test_the_block_in_which_recomputation_stopped_has_its_time():
@@ -188,6 +244,18 @@ def test_a_checkpoint_is_a_gap_that_backward_fills():
         r"1\.5 kB recomputed in this backward, in all\.",
         fold.sentence,
     )
+
+
+def test_the_argument_of_a_checkpoint_is_not_recomputed():
+    scene = of_blocks(checkpointed=True)._viewer_scene
+    arguments = {
+        at for at, each in enumerate(scene.storages) if "checkpoint argument" in each.slots
+    }
+    assert arguments
+    kinds = {at: {e.kind for e in scene.storage_events if e.storage == at} for at in arguments}
+    assert not any("recomputed" in found for found in kinds.values())
+    others = {event.storage for event in scene.storage_events if event.kind == "recomputed"}
+    assert others
 
 
 def test_each_step_says_what_checkpoints_save():
@@ -289,7 +357,7 @@ def test_each_backward_has_its_fold():
     assert [f.label for f in record(two_losses)._viewer_scene.folds] == ["backward", "backward"]
     first, second = record(named_losses)._viewer_scene.folds
     assert [first.label, second.label] == ["loss_d", "loss_g"]
-    assert "held at the peak for loss_d of step 0:" in first.sentence
+    assert "held at the peak of step 0, all of it by " in first.sentence  # of its one backward
     assert len(record(double_backward)._viewer_scene.folds) == 2
     assert len(record(micro_batches)._viewer_scene.folds) == 3
     with autogradviz.record(model) as trace:

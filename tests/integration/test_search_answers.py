@@ -266,7 +266,7 @@ def test_memory_names_the_line_that_keeps_most_and_the_module_with_what_is_in_it
         assert modules.labels == (f"{prefix}wide.wide", f"{prefix}small", "Deep")
         assert modules.sentence.startswith(f"{prefix}wide.wide holds ")
         memory = ask(trace, "what fills memory")
-        assert re.search(r" The line that keeps most is \S+:\d+, [\d.]+ kB\.$", memory.sentence)
+        assert re.search(r"all of it by test_search_answers.py:\d+\.", memory.sentence)
         assert memory.lineno
 
 

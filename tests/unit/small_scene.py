@@ -8,6 +8,7 @@ from autogradviz.scene.schema import Cell, Scene, SceneGroup, SceneNode, SceneSu
 def small_summary(**changes):
     summary = {
         "title": "Small",
+        "root": "",
         "subtitle": "1 node",
         "torch_version": "2.13.0",
         "nodes": 1,

@@ -8,11 +8,14 @@ import sys
 from functools import partial
 from itertools import groupby
 
+import pytest
 import torch
 import torch.utils.checkpoint
 from torch import nn
 
 import autogradviz
+from autogradviz.analysis.formatting import format_bytes
+from autogradviz.scene.checkpoint_plans import name_modules
 
 
 class Block(nn.Module):
@@ -56,8 +59,57 @@ def test_plans_are_predictions_and_each_holds_less_than_the_one_before():
         before, computed = plan.peak_nbytes, plan.recomputed_nbytes
     whole = [plan for plan in plans if plan.modules[0] == "blocks.0"]
     assert 3 <= len(whole[-1].modules) <= whole[-1].of == 4
-    assert whole[-1].before.strip() == "x = block(x)"
-    assert whole[-1].after.strip() == "x = checkpoint(block, x, use_reentrant=False)"
+    for plan in whole:
+        assert plan.before.strip() == "x = block(x)"
+        call = "checkpoint(block, x, use_reentrant=False)"
+        count = len(plan.modules)
+        some = f"x = ({call} if block in tuple(self.blocks)[:{count}] else block(x))"
+        assert plan.after == (f"x = {call}" if count == plan.of else some)
+
+
+def test_the_last_plan_holds_least_of_all_predictions():
+    trace = record()
+    scene = trace._viewer_scene
+    names = [f"blocks.{number}" for number in range(4)]
+    all_of_kind = [names, *([f"{name}.{part}" for name in names] for part in ("up", "down"))]
+    peaks = [
+        trace.predict_memory(checkpoint=kind[:count]).predicted_peak
+        for kind in all_of_kind
+        for count in range(1, 5)
+    ]
+    assert scene.budget_plans[-1].peak_nbytes == min(peaks)
+    [fold] = scene.folds
+    best = scene.budget_plans[-1]
+    assert fold.sentence.endswith(
+        f"With {best.name} checkpointed, it would be {format_bytes(best.peak_nbytes)}."
+    )
+
+
+def test_the_time_of_a_plan_is_that_of_its_prediction():
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters())
+    with autogradviz.record(model) as trace:
+        for _ in range(3):
+            model(torch.rand(64, 16)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    plans = trace._viewer_scene.budget_plans
+    assert len({plan.step for plan in plans}) == 3
+    for plan in plans:
+        assert plan.added_ns == trace.predict_memory(checkpoint=plan.modules).recompute_ns
+
+
+@pytest.mark.parametrize(
+    ("modules", "of", "name"),
+    [
+        (["h.0.attn", "h.1.attn", "h.2.attn"], 4, "h.0–2.attn"),
+        (["h.0.attn", "h.1.attn", "h.2.attn"], 3, "h.*.attn"),
+        (["enc"], 1, "enc"),
+        (["enc", "dec"], 2, "enc … ×2"),
+    ],
+)
+def test_modules_of_a_plan_have_one_name(modules, of, name):
+    assert name_modules(modules, of) == name
 
 
 def check_plans_and_fits():
@@ -68,7 +120,11 @@ def check_plans_and_fits():
     both = [(fitted, plans[fitted.checkpoint]) for fitted in fits if fitted.checkpoint in plans]
     assert both, (peak, fits, list(plans))
     for fitted, plan in both:
-        assert (plan.before, plan.after, plan.of) == (fitted.before, fitted.after, fitted.of)
+        assert (plan.before, plan.of) == (fitted.before, fitted.of)
+        assert plan.after in {
+            fitted.after,
+            *(line[1:].strip() for line in fitted.patch.splitlines()),
+        }
         assert plan.recomputed_nbytes == fitted.recomputed
 
 

@@ -10,8 +10,8 @@ import pytest
 from test_analysis_saved_tensors import recomputed_otherwise
 
 import autogradviz
-from autogradviz.scene.schema import SceneBudgetPlan, SceneLiveMemory, SceneStep
-from autogradviz.scene.search_questions import build_questions, modules_text
+from autogradviz.scene.schema import SceneLiveMemory, SceneStep
+from autogradviz.scene.search_questions import build_questions
 
 
 def scene_of(*facts):
@@ -124,18 +124,6 @@ def test_what_cannot_be_predicted_is_not_called_useless():
     assert answer(stopped, question).sentence.startswith("Not predicted: the step stopped at ")
     bare = dataclasses.replace(scene, budget_plans=(), module_calls=())
     assert answer(bare, question).sentence.startswith("Not predicted: a prediction needs")
-
-
-def test_modules_of_a_plan_are_written_as_a_range():
-    def plan(*modules):
-        return SceneBudgetPlan(
-            step=0, peak_nbytes=1, recomputed_nbytes=1, added_ns=1, modules=modules, of=3,
-            filename="", lineno=0, before="", after="",
-        )  # fmt: skip
-
-    assert modules_text(plan("h.0.attn", "h.1.attn", "h.2.attn")) == "h.0-2.attn"
-    assert modules_text(plan("enc")) == "enc"
-    assert modules_text(plan("enc", "dec")) == "enc … ×2"
 
 
 def test_a_written_tensor_that_backward_did_not_reach_is_counted_with_those():

@@ -20,10 +20,14 @@ function span(kind, start_ns, end_ns, fields = {}) {
 }
 
 /** Return the track of a name, undefined without one. */
-function track(name, spans, { modules = [], steps = [], warm_up = 0 } = {}) {
+function track(
+  name,
+  spans,
+  { modules = [], steps = [], warm_up = 0, root = "" } = {},
+) {
   const nodes = modules.map((module) => ({ module }));
   const tracks = timelineTracks({
-    scene: { spans, nodes, regions: [], steps, summary: { warm_up } },
+    scene: { spans, nodes, regions: [], steps, summary: { warm_up, root } },
   });
   return tracks.find((each) => each.name === name);
 }
@@ -121,4 +125,27 @@ test("modes of an optimizer and of a recomputation are not drawn, and gradients 
     ["marks", "gradients"].map((name) => track(name, spans).bars[0].kind),
     ["random", "accumulate"],
   );
+});
+
+test("the class of the model is left out of the names of its blocks", () => {
+  const spans = [
+    span("forward", 0, 100),
+    span("module", 0, 100, { label: "UNet" }),
+    span("module", 10, 50, { label: "UNet.down", depth: 1 }),
+    span("module", 50, 90, { label: "UNet.up", depth: 1 }),
+    span("backward", 100, 200),
+    span("node", 110, 120, { ref: 0 }),
+    span("node", 120, 130, { ref: 1 }),
+    span("node", 130, 140, { ref: 2 }),
+  ];
+  const options = {
+    modules: ["UNet", "UNet.up.conv", "UNet.down.conv"],
+    root: "UNet",
+  };
+  const labels = (name) =>
+    track(name, spans, options)
+      .bars.filter(({ row }) => row === 1)
+      .map(({ label }) => label);
+  assert.deepEqual(labels("forward"), ["down", "up"]);
+  assert.deepEqual(labels("backward"), ["up", "down"]);
 });

@@ -34,10 +34,10 @@ export function ticks(low, high, count) {
  * @param {number} y middle of the labels
  * @param {{top: number, bottom: number} | null} grid extent of the grid lines
  * @param {import("../scene/time_axis.js").TimeAxis} [axis]
- * @param {number | null} [taken] time at which something else is painted
+ * @param {(number | null)[]} [taken] times at which something else is painted
  * @param {number} [origin] time that is zero, before which there are no labels
  */
-export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null, origin = 0) {
+export function paintTimes(pen, x, [start, end], y, grid, axis, taken = [], origin = 0) {
   const { ctx, palette, family } = pen;
   ctx.font = `9.5px ${family}`;
   ctx.textBaseline = "middle";
@@ -66,7 +66,7 @@ export function paintTimes(pen, x, [start, end], y, grid, axis, taken = null, or
     ctx.fillText(text, left, y);
     return true;
   };
-  if (taken !== null) labels.push([x(taken) - 22, x(taken) + 22]);
+  for (const time of taken) if (time !== null) labels.push([x(time) - 22, x(time) + 22]);
   const lengthOf = (/** @type {number} */ i) => breaks[i + 1] - breaks[i];
   const longestFirst = [...breaks.keys()]
     .filter((i) => i % 2 === 0 && breaks[i + 1] >= start && breaks[i] <= end)

@@ -1,10 +1,13 @@
 // @ts-check
 /** The bytes that a ribbon holds at a time, and the fold that held the most. */
 
+import { columnOf } from "../payload/lazy_rows.js";
+import { isHeldAt } from "./storage_holds.js";
 import { heldCurve, heldIn } from "./curve_of_bytes_held.js";
 
 /** @typedef {import("../types.js").SceneRibbon} Ribbon */
 /** @typedef {import("../types.js").Scene} Scene */
+/** @typedef {import("./predict_memory.js").Held} Held */
 
 /** @type {WeakMap<Ribbon, import("./curve_of_bytes_held.js").HeldCurve>} */
 const curves = new WeakMap();
@@ -24,6 +27,42 @@ export function heldBytes({ counted_storages: storages }, ribbon, time) {
     curves.set(ribbon, curve);
   }
   return heldIn(curve, time);
+}
+
+/**
+ * Return the bytes of storages at the peak of a fold, as recorded or as a plan predicts.
+ *
+ * @param {Scene} scene
+ * @param {import("../types.js").SceneFold} fold
+ * @param {Held} [held] as a plan predicts
+ * @returns {(at: number) => number} of an index into the counted storages
+ */
+export function bytesAtPeak({ counted_storages: storages }, { peak_ns }, held) {
+  const ids = columnOf(storages, "storage_id");
+  const sizes = columnOf(storages, "nbytes");
+  const holds = /** @type {ArrayLike<any>} */ (columnOf(storages, "holds"));
+  return (at) =>
+    held
+      ? (held.atPeak.get(ids[at]) ?? 0)
+      : isHeldAt({ holds: holds[at] }, peak_ns)
+        ? sizes[at]
+        : 0;
+}
+
+/**
+ * @param {Iterable<{kind: string, members: number[]}>} ribbons
+ * @param {(at: number) => number} bytesOf
+ * @returns {Map<string, number>} bytes held by kind
+ */
+export function kindsHeld(ribbons, bytesOf) {
+  const sums = new Map();
+  for (const { kind, members } of ribbons) {
+    for (const at of members) {
+      const nbytes = bytesOf(at);
+      if (nbytes) sums.set(kind, (sums.get(kind) ?? 0) + nbytes);
+    }
+  }
+  return sums;
 }
 
 /**

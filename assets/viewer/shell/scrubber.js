@@ -219,8 +219,9 @@ export class Scrubber {
     const x = (/** @type {number} */ time) =>
       SIDE + (axis.positionOf(time) / length) * (width - SIDE - this.right);
     const grid = { top: 15, bottom: height - 3 };
-    paintTimes(pen, x, [0, end], 8, grid, axis, this.failedAt);
-    paintPhases(pen, x, this.store.scene);
+    paintTimes(pen, x, [0, end], 8, grid, axis, [this.failedAt, this.store.time]);
+    const now = this.store.time === null ? NaN : x(this.store.time);
+    paintPhases(pen, x, this.store.scene, now);
     const failed = this.failedAt === null ? NaN : x(this.failedAt);
     if (this.layers === undefined) this.#makeLayers();
     paintMemory(pen, x, height, this.store, failed, this.layers ?? null);
@@ -237,7 +238,7 @@ export class Scrubber {
     const step = this.store.scene.steps[this.store.step];
     if (step) paintOutside(pen, [x(step.start_ns), x(step.end_ns)], [x(0), x(end)], height);
     if (failed) paintFailure(pen, failed, height);
-    if (this.store.time !== null) paintTime(pen, x(this.store.time), x(end), height);
+    if (this.store.time !== null) paintTime(pen, now, x(end), height);
   }
 
   /** Divide the held bytes by kind; of many storages, after the first picture. */

@@ -14,14 +14,19 @@ import { widthOf, write } from "../canvas/text_fitted_to_width.js";
 
 /** @typedef {{times: number[], layers: import("../scene/saved_memory_layers.js").Layer[]}} Layers */
 
+/** Top of the curve of memory, below the row of its labels. */
+const TOP = 43;
+const LABELS = 36;
+
 export const PHASES = ["forward", "optimizer", "backward", "recompute"];
 
 /**
  * @param {Pen} pen
  * @param {(time: number) => number} x
  * @param {import("../types.js").Scene} scene
+ * @param {number} now x of the handle; NaN without one
  */
-export function paintPhases(pen, x, scene) {
+export function paintPhases(pen, x, scene, now) {
   const { ctx, palette } = pen;
   const spans = scene.spans.filter((span) => PHASES.includes(span.kind));
   for (const { kind, start_ns, end_ns, depth, label } of spans) {
@@ -38,8 +43,11 @@ export function paintPhases(pen, x, scene) {
       thin ? 5 : 13,
     );
     const text = kind === "recompute" ? label : kind;
-    if (!thin && widthOf(pen, text, 9.5, 600) + 10 < width) {
-      write(pen, text, left + 5, 20.5, { size: 9.5, weight: 600, color: hue });
+    const wide = widthOf(pen, text, 9.5, 600) + 10;
+    // Not across the handle.
+    const start = left < now && now < left + wide ? now : left;
+    if (!thin && start + wide < left + width) {
+      write(pen, text, start + 5, 20.5, { size: 9.5, weight: 600, color: hue });
     }
   }
 }
@@ -52,12 +60,19 @@ export function paintPhases(pen, x, scene) {
  * @param {number} failed x of the red line; NaN without a failure
  * @param {Layers | null} layers by kind, if they are known
  */
-export function paintMemory(pen, x, height, { scene, sceneIndex, step }, failed, layers) {
+export function paintMemory(
+  pen,
+  x,
+  height,
+  { scene, sceneIndex, step, plan, time },
+  failed,
+  layers,
+) {
   const { ctx, palette } = pen;
   const { memory, summary } = scene;
   const { end } = sceneIndex;
   if (!memory.length) return;
-  const [top, bottom] = [33, height - 4];
+  const [top, bottom] = [TOP, height - 4];
   const older = summary.older_nbytes; // held all the time
   const peak = summary.peak_nbytes + older || 1;
   const y = (/** @type {number} */ nbytes) => bottom - ((nbytes + older) / peak) * (bottom - top);
@@ -79,19 +94,23 @@ export function paintMemory(pen, x, height, { scene, sceneIndex, step }, failed,
   ctx.beginPath();
   ctx.arc(x(highest.time), highestY, 2.6, 0, 2 * Math.PI);
   ctx.fill();
-  const label = `${formatBytes(highest.nbytes + older)} held at peak`;
+  const budget = scene.budget_plans[plan];
+  const label = `${formatBytes(highest.nbytes + older)} held at peak${budget ? `, budget ${formatBytes(budget.peak_nbytes)}` : ""}`;
   const room = widthOf(pen, label, 9.5, 600) + 10;
   const at = x(highest.time);
-  // On the right of the point, on its left, or on the left of the red line; not across that line.
-  const starts = [at + 4, at - room, failed - room];
+  // On the right of the point, on its left, or at the lines of the failure and of the replayed time,
+  // but not across these.
+  const now = time === null ? NaN : x(time);
+  const starts = [at + 4, at - room, failed - room, now + 4];
   const start = starts.find(
     (from) =>
-      from > x(0) && from + room <= x(end) && !(from < failed + 3 && from + room > failed + 3),
+      from > x(0) &&
+      from + room <= x(end) &&
+      ![failed, now].some((line) => from < line + 3 && from + room > line + 3),
   );
   const shown = start ?? starts[Number(at + room > x(end) && at > room)];
-  const labelY = Math.min(highestY, bottom - 10);
   const style = { size: 9.5, weight: 600, color: palette.saved, halo: palette.surface };
-  write(pen, label, shown + 3, labelY + 6, style);
+  write(pen, label, shown + 3, LABELS, style);
 }
 
 /**
@@ -134,7 +153,7 @@ export function paintFailure({ ctx, palette }, x, height) {
 }
 
 /**
- * Paint the line of the budget, and its bytes.
+ * Paint the line of the budget.
  *
  * @param {Pen} pen
  * @param {[left: number, right: number]} step of the budget
@@ -144,20 +163,13 @@ export function paintFailure({ ctx, palette }, x, height) {
  */
 export function paintBudget(pen, [left, right], height, { summary }, nbytes) {
   const { ctx, palette } = pen;
-  const [top, bottom] = [33, height - 4];
+  const [top, bottom] = [TOP, height - 4];
   const y = bottom - (nbytes / (summary.peak_nbytes || 1)) * (bottom - top);
   setStroke(ctx, palette.recompute, 1.4);
   ctx.setLineDash([5, 3]);
   tracePath(ctx, [left, y], [right, y]);
   ctx.stroke();
   ctx.setLineDash([]);
-  const text = `budget ${formatBytes(nbytes)}`;
-  write(pen, text, left + 4, Math.max(top + 2, y - 7), {
-    size: 9.5,
-    weight: 600,
-    color: palette.recompute,
-    halo: palette.surface,
-  });
 }
 
 /**

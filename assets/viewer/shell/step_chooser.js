@@ -2,6 +2,7 @@
 /** The menu of the training steps, which chooses the one that all views show. */
 
 import { h, listen } from "../dom.js";
+import { largestFold } from "../scene/bytes_of_ribbons_and_folds.js";
 
 /** @typedef {import("../shared_view_state.js").Store} Store */
 
@@ -12,15 +13,17 @@ import { h, listen } from "../dom.js";
  * @returns {HTMLElement | false} false if there is one step
  */
 export function makeStepSwitch(store) {
-  const { steps } = store.scene;
+  const { scene } = store;
+  const { steps, folds } = scene;
   if (steps.length < 2) return false;
+  const peak = steps[folds[largestFold(scene)]?.step ?? -1];
   const option = (/** @type {string} */ text, /** @type {number} */ value) =>
     h("option", { text, attrs: { value } });
   const options = [...steps].map(({ number }, at) => option(`step ${number}`, at));
   const select = h(
     "select",
     { attrs: { "aria-label": "Step that all views show" } },
-    option("all steps", -1),
+    option(peak ? `all steps · peak in step ${peak.number}` : "all steps", -1),
     ...options,
   );
   listen(select, "change", () => store.showStep(Number(select.value)));

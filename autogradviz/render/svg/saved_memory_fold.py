@@ -19,7 +19,7 @@ from autogradviz.scene.label_text_and_width import text_width
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from autogradviz.scene.schema import Scene, SceneFold, SceneRibbon
+    from autogradviz.scene.schema import Scene, SceneFold, SceneFoldBar, SceneRibbon
 
 WIDTH: Final = 1080.0
 MARGIN: Final = 28.0
@@ -78,10 +78,8 @@ def render_fold_svg(
     head = f"{forward} {format_duration(fold.forward_ns)} →"
     parts.append(svg.text(margin, top - BAR - 6, head, fill=colors.text2, size=11, weight=600))
     parts += [drawing.ribbon(ribbon) for ribbon in ribbons]
-    parts += drawing.bars(ribbons, "top", top - BAR, colors.edge)
-    parts += drawing.bars(ribbons, "bottom", bottom + 2, colors.backward)
-    parts += drawing.between_ops(ribbons, "top", top - BAR, fold.forward_ns)
-    parts += drawing.between_ops(ribbons, "bottom", bottom + 2, fold.backward_ns)
+    bars = [bar for bar in scene.fold_bars if bar.fold == fold.index]
+    parts += [part for bar in bars for part in drawing.bar(bar)]
     parts += [] if stopped else [drawing.open_end(each) for each in ribbons if each.state == "kept"]
     parts += drawing.waists(ribbons)
     if film is not None:
@@ -221,46 +219,24 @@ class _Drawing:
             left, self._y(1) + BAR, width, 2.5, radius=0, style=red
         )
 
-    def bars(self, ribbons: Sequence[SceneRibbon], edge: str, y: float, hue: str) -> Iterator[str]:
-        """Yield the bars of blocks at an edge, with their times."""
-        at = [each for each in ribbons if getattr(each, edge)]
-        at.sort(key=lambda each: getattr(each, edge)[0])
-        for block, run in groupby(at, key=lambda each: each.block):
-            members = list(run)
-            left = self._x(min(getattr(each, edge)[0] for each in members))
-            width = self._x(max(getattr(each, edge)[1] for each in members)) - left - 1
-            if width < 1:
-                continue
-            style = f'fill="{mix(hue, 0.2, self._colors.page)}"'
-            yield svg.rect(left, y, width, BAR - 2, radius=min(3, width / 2), style=style)
-            forward = edge == "top"
-            ns = sum(each.forward_ns if forward else each.backward_ns for each in members)
-            forms = (" · ".join(filter(None, (block, format_duration(ns) if ns else ""))), block)
-            for form in forms:
-                if form and text_width(form, FONT_SIZE) < width - 8:
-                    x, fill = left + width / 2, self._colors.text
-                    yield svg.text(x, y + 13, form, fill=fill, size=FONT_SIZE, anchor="middle")
-                    break
-
-    def between_ops(
-        self, ribbons: Sequence[SceneRibbon], edge: str, y: float, whole_ns: int
-    ) -> Iterator[str]:
-        """Yield the part of an edge in which no op and no node ran, with its time."""
-        forward = edge == "top"
-        at = [each for each in ribbons if getattr(each, edge)]
-        ns = whole_ns - sum(each.forward_ns if forward else each.backward_ns for each in ribbons)
-        if not at or ns <= 0:
+    def bar(self, bar: SceneFoldBar) -> Iterator[str]:
+        """Yield a bar of an edge with its name and time."""
+        colors, forward, between = self._colors, bar.edge == "forward", bar.kind == "between"
+        y = self._y(0) - BAR if forward else self._y(1) + 2
+        left = self._x(bar.start)
+        width = self._x(bar.end) - left - 1
+        if width < (PAPER_MARGIN if between else 1):
             return
-        low = max(each.top[1] for each in at) if forward else min(each.waist[0] for each in at)
-        high = SCALE if forward else min(each.bottom[0] for each in at)
-        left, width = self._x(low), self._x(high) - self._x(low) - 1
-        if width < PAPER_MARGIN:
-            return
-        style = svg.stroke(self._colors.line)
-        yield svg.rect(left, y, width, BAR - 2, radius=3, style=style)
-        for form in (f"between ops · {format_duration(ns)}", "between ops"):
-            if text_width(form, FONT_SIZE) < width - 8:
-                x, fill = left + width / 2, self._colors.text2
+        hue = mix(colors.edge if forward else colors.backward, 0.2, colors.page)
+        style = svg.stroke(colors.line) if between else f'fill="{hue}"'
+        yield svg.rect(left, y, width, BAR - 2, radius=min(3, width / 2), style=style)
+        name = bar.block or (f"line {bar.lineno}" if bar.lineno else "")
+        names = {"block": name, "region": "compiled region", "between": "between ops"}
+        name = names[bar.kind]
+        time = format_duration(bar.ns) if bar.ns else ""
+        for form in (" · ".join(filter(None, (name, time))) if name else "", name):
+            if form and text_width(form, FONT_SIZE) < width - 8:
+                x, fill = left + width / 2, colors.text2 if between else colors.text
                 yield svg.text(x, y + 13, form, fill=fill, size=FONT_SIZE, anchor="middle")
                 break
 

@@ -115,18 +115,22 @@ export class Fold {
     for (const { fold, state } of this.store.scene.ribbons) {
       if (state === "kept" || state === "broken") broken.add(fold);
     }
-    const entries = folds.map(({ index, label, peak_nbytes, shared_nbytes, drawn, step }) => {
+    /** @type {HTMLElement[]} */
+    const sizes = [];
+    this.sizes = sizes;
+    const entries = folds.map(({ index, label, peak_nbytes, drawn, step }) => {
       const number = this.store.scene.steps[step]?.number;
       const name = number === undefined ? label : `step ${number} · ${label}`;
       const bar = h("span", `agv-fold-size ${broken.has(index) ? "agv-fold-harm" : ""}`);
       bar.style.width = `${Math.max(3, (100 * peak_nbytes) / most)}%`;
-      const shared = shared_nbytes ? ` + ${formatBytes(shared_nbytes)} shared` : "";
-      const size = h("span", "agv-muted", `${formatBytes(peak_nbytes)} at peak${shared}`);
+      const size = h("span", "agv-muted");
+      sizes.push(size);
       const show = () => {
         this.store.set("time", null);
         this.#choose(index);
       };
       const entry = button(`Show ${name}`, "agv-fold-entry", show, h("span", "", name), size, bar);
+      entry.removeAttribute("aria-label"); // its text is its name
       entry.disabled = !drawn;
       return entry;
     });
@@ -186,6 +190,11 @@ export class Fold {
       this.draw();
       return this.kind === kind;
     };
+    this.heat.predict(this.held);
+    this.sizes?.forEach((size, at) => {
+      const predicted = plan && at === this.at && `${formatBytes(plan.peak_nbytes)} predicted`;
+      size.textContent = predicted || sizeText(this.store.scene.folds[at]);
+    });
     const parts = makeAnswer(this.store, this.fold, this.ribbons ?? [], light, plan, this.held);
     if (plans.some((each) => each.step === step)) {
       this.budget ??= new Budget(this.store, this.palette);
@@ -324,4 +333,13 @@ export class Fold {
       this.#select(this.chosen);
     }
   }
+}
+
+/**
+ * @param {import("../../types.js").SceneFold} fold
+ * @returns {string}
+ */
+function sizeText({ peak_nbytes, shared_nbytes }) {
+  const shared = shared_nbytes ? ` + ${formatBytes(shared_nbytes)} shared` : "";
+  return `${formatBytes(peak_nbytes)} at peak${shared}`;
 }

@@ -12,7 +12,6 @@ import {
   formatDuration,
   formatPlace,
   plural,
-  nameRange,
 } from "../../scene/format_numbers_and_names.js";
 
 /** @typedef {import("../../types.js").SceneBudgetPlan} Plan */
@@ -37,7 +36,6 @@ export class Budget {
       class: "agv-budget-range",
       attrs: { type: "range", min: 0, step: 1, "aria-label": "Budget" },
     });
-    this.input.value = "0";
     this.text = h("div", { class: "agv-text", attrs: { "aria-live": "polite" } });
     this.patch = h("div");
     const chart = h("div", "agv-budget-chart", this.canvas);
@@ -50,7 +48,8 @@ export class Budget {
       this.patch,
     );
     const choose = (/** @type {number} */ at) => store.set("plan", at < 0 ? at : this.first + at);
-    listen(this.input, "input", () => choose(Number(this.input.value) - 1));
+    // The largest value is the step as it is: to the left, it holds less.
+    listen(this.input, "input", () => choose(this.plans.length - Number(this.input.value) - 1));
     const drag = (/** @type {PointerEvent} */ event) => {
       if (event.buttons) choose(this.#nearest(event.offsetX));
     };
@@ -101,7 +100,7 @@ export class Budget {
    */
   #x(share) {
     const width = this.canvas.clientWidth - PAD.left - PAD.right;
-    return PAD.left + (1 - share) * width;
+    return PAD.left + share * width;
   }
 
   /**
@@ -115,7 +114,7 @@ export class Budget {
 
   #fill() {
     const at = this.#at;
-    this.input.value = String(at + 1);
+    this.input.value = String(this.plans.length - at - 1);
     const plan = this.plans[at];
     this.input.setAttribute("aria-valuetext", formatBytes(plan ? plan.peak_nbytes : this.peak));
     this.text.textContent = plan ? sentence(plan) : asItIs(this.plans, this.peak);
@@ -133,11 +132,12 @@ export class Budget {
     const bottom = height - PAD.bottom;
     const y = (/** @type {number} */ again) => bottom - (again / most) * (bottom - PAD.top);
     const small = { size: 9.5, color: palette.text2 };
-    fillBox(ctx, palette.line, PAD.left, bottom, this.#x(0) - PAD.left, 1);
+    fillBox(ctx, palette.line, PAD.left, bottom, this.#x(1) - PAD.left, 1);
     write(pen, formatBytes(most), PAD.left - 5, PAD.top, { ...small, align: "right" });
     write(pen, "recomputed", PAD.left - 5, PAD.top + 11, { ...small, align: "right" });
-    write(pen, formatBytes(this.peak), PAD.left, bottom + 9, small);
-    write(pen, "0 B held", this.#x(0), bottom + 9, { ...small, align: "right" });
+    write(pen, "0 B", PAD.left, bottom + 9, small);
+    const right = { ...small, align: /** @type {const} */ ("right") };
+    write(pen, `${formatBytes(this.peak)} held`, this.#x(1), bottom + 9, right);
     setStroke(ctx, palette.recompute, 1.6);
     ctx.beginPath();
     for (const [peak, again] of points) ctx.lineTo(this.#x(peak / this.peak), y(again));
@@ -167,10 +167,9 @@ function asItIs(plans, peak) {
  * @param {Plan} plan
  * @returns {string} what the plan checkpoints; the title has what it holds
  */
-function sentence({ modules, of }) {
-  const names = nameRange(modules[0], modules[modules.length - 1]);
+function sentence({ name, modules, of }) {
   const some = modules.length < of ? `, ${modules.length} of ${of}` : "";
-  return `checkpoint ${names}${some}`;
+  return `checkpoint ${name}${some}`;
 }
 
 /**
@@ -180,13 +179,12 @@ function sentence({ modules, of }) {
  * @param {import("../../types.js").Scene} scene
  * @returns {HTMLElement[]}
  */
-function patchOf({ filename, lineno, before, after, added_ns, modules, of, step }, { steps }) {
-  const warm = step ? "" : "; the time of a first step is unreliable";
-  const where = steps.length > 1 ? `step ${steps[step].number}` : "a step";
+function patchOf({ filename, lineno, before, after, added_ns, name, modules, of }, { steps }) {
+  const warm = steps.length > 1 ? "" : "; the time of a first step is unreliable";
   const added =
     added_ns < 0
       ? "added time not known: backward did not get there"
-      : `about ${formatDuration(added_ns)} more in ${where}${warm}`;
+      : `about ${formatDuration(added_ns)} more in a step${warm}`;
   const time = h("p", "agv-muted", added);
   if (!lineno) return [time];
   const old = before.trim();
@@ -202,7 +200,7 @@ function patchOf({ filename, lineno, before, after, added_ns, modules, of, step 
     h("b", "", words.slice(start, words.length - end).join("")),
     words.slice(words.length - end).join(""),
   ];
-  const only = modules.length < of ? `  # for ${modules[0]} to ${modules.at(-1)} only` : "";
+  const only = !after && modules.length < of ? `  # for ${name} only` : "";
   return [
     time,
     h("div", "agv-muted agv-mono", formatPlace(filename, lineno)),

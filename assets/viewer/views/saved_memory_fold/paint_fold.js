@@ -45,6 +45,8 @@ const HINTS = [
 const SIDE = 14;
 const BAR = 20;
 const SCALE = 100_000;
+/** Narrower blocks have no label of their own. */
+const NARROW = 44;
 /** Thinner ribbons have no outline, which would cover them. */
 const MIN_OUTLINED = 2.5;
 /** Ribbons with a thinner waist are paler. */
@@ -267,6 +269,15 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
 }
 
 /**
+ * @param {FoldPicture} picture
+ * @returns {string[]} the blocks of its bars and ribbons
+ */
+const blocksOf = ({ scene, fold, ribbons }) =>
+  [...scene.fold_bars.filter((bar) => bar.fold === fold.index), ...ribbons].map(
+    ({ block }) => block,
+  );
+
+/**
  * Paint the bars of the blocks, above with the time of their forward, below with that of backward.
  *
  * @param {Pen} pen
@@ -274,67 +285,43 @@ function paintOpenEnds(pen, area, ribbons, stopped) {
  * @param {FoldPicture} picture
  * @param {number} width
  */
-function paintBlocks(pen, area, { ribbons, fold }, width) {
+function paintBlocks(pen, area, picture, width) {
+  const { scene, fold } = picture;
   const { palette } = pen;
-  const short = shortNames(ribbons.map(({ block }) => block));
-  const roomOf = (/** @type {Block} */ { extent: [from, to] }) =>
-    xAt(area, to) - xAt(area, from) - 1;
-  const bars = (
-    /** @type {"top" | "bottom"} */ edge,
-    /** @type {number} */ y,
-    /** @type {string} */ hue,
-  ) => {
-    for (const each of extents(ribbons, edge)) {
-      const room = roomOf(each);
-      if (room < 1) continue;
-      const left = xAt(area, each.extent[0]);
-      pen.ctx.fillStyle = mix(hue, palette.surface, 0.2);
+  const short = shortNames(blocksOf(picture));
+  const align = /** @type {const} */ ("center");
+  for (const { fold: of, edge, kind, block, until, lineno, start, end, ns } of scene.fold_bars) {
+    const left = xAt(area, start);
+    const room = xAt(area, end) - left - 1;
+    const between = kind === "between";
+    if (of !== fold.index || room < (between ? 3 : 1)) continue;
+    const forward = edge === "forward";
+    const y = forward ? area.top - BAR : area.bottom + 2;
+    const time = ns ? ` · ${formatDuration(ns)}` : "";
+    const names = block && (until ? nameRange(short(block), short(until)) : short(block));
+    const line = lineno ? `line ${lineno}` : "";
+    const forms = {
+      block: [block && block + time, names && names + time, names, line && line + time, line],
+      region: [
+        `compiled region${time}, ${forward ? "saved" : "read"} at once`,
+        `compiled region${time}`,
+        names,
+      ],
+      between: [`between ops${time}`, "between ops"],
+    }[kind];
+    if (between) {
+      setStroke(pen.ctx, palette.line2, 1);
+      roundRect(pen.ctx, left + 0.5, y + 0.5, room - 1, BAR - 3, 3);
+      pen.ctx.stroke();
+    } else {
+      pen.ctx.fillStyle = mix(forward ? palette.edge : palette.backward, palette.surface, 0.2);
       roundRect(pen.ctx, left, y, room, BAR - 2, Math.min(3, room / 2));
       pen.ctx.fill();
-      const { block, until, line, ns } = each;
-      const time = ns ? ` · ${formatDuration(ns)}` : "";
-      const names = until ? nameRange(short(block), short(until)) : short(block);
-      const forms = until
-        ? [
-            `compiled region${time}, ${edge === "top" ? "saved" : "read"} at once`,
-            `compiled region${time}`,
-            names,
-          ]
-        : [block && block + time, names && names + time, names || line];
-      const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
-      if (!text) continue;
-      const style = { size: 10.5, color: palette.text, align: /** @type {const} */ ("center") };
-      write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
     }
-  };
-  bars("top", area.top - BAR, palette.edge);
-  bars("bottom", area.bottom + 2, palette.backward);
-  // What is left of the time of the step is its own part: the bars are as wide as their labels say.
-  const gap = (
-    /** @type {number} */ from,
-    /** @type {number} */ to,
-    /** @type {number} */ ns,
-    /** @type {number} */ y,
-  ) => {
-    const left = xAt(area, from);
-    const room = xAt(area, to) - left - 1;
-    if (room < 3 || ns <= 0) return;
-    setStroke(pen.ctx, palette.line2, 1);
-    roundRect(pen.ctx, left + 0.5, y + 0.5, room - 1, BAR - 3, 3);
-    pen.ctx.stroke();
-    const time = `between ops · ${formatDuration(ns)}`;
-    const text = [time, "between ops"].find((form) => widthOf(pen, form, 10.5) < room - 8);
-    const style = { size: 10.5, color: palette.text2, align: /** @type {const} */ ("center") };
+    const text = forms.find((form) => form && widthOf(pen, form, 10.5) < room - 8);
+    const style = { size: 10.5, color: between ? palette.text2 : palette.text, align };
     if (text) write(pen, text, left + room / 2, y + BAR / 2 - 1, style);
-  };
-  const sum = (/** @type {"forward_ns" | "backward_ns"} */ part) =>
-    ribbons.reduce((ns, ribbon) => ns + ribbon[part], 0);
-  const tops = ribbons.map(({ top }) => top[1]);
-  gap(Math.max(0, ...tops), SCALE, fold.forward_ns - sum("forward_ns"), area.top - BAR);
-  const read = ribbons.filter(({ bottom }) => bottom.length);
-  const start = Math.min(SCALE, ...read.map(({ waist }) => waist[0]));
-  const end = Math.min(SCALE, ...read.map(({ bottom }) => bottom[0]));
-  gap(start, end, fold.backward_ns - sum("backward_ns"), area.bottom + 2);
+  }
   if (fold.turn_ns < 0) return;
   const { ctx } = pen;
   const x = Math.min(width - 3, area.right + 7);
@@ -350,8 +337,8 @@ function paintBlocks(pen, area, { ribbons, fold }, width) {
 }
 
 /**
- * @typedef {{block: string, until: string, moment: number, line: string, extent: [number, number],
- *   nbytes: number, again: number, ns: number}} Block until: the last of several of one moment
+ * @typedef {{block: string, line: string, extent: [number, number], nbytes: number, again: number}}
+ *   Block
  */
 
 /**
@@ -375,37 +362,26 @@ function runs(blocks, is = () => true) {
 }
 
 /**
- * Return the extents of blocks whose ribbons lie side by side at an edge, or else of lines. Blocks
- * of a compiled region are saved, and read, at one moment: together they have one time.
+ * Return the extents of blocks whose ribbons lie side by side at the waist, or else of lines.
  *
  * @param {Ribbon[]} ribbons
- * @param {"top" | "waist" | "bottom"} edge
- * @param {(ribbon: Ribbon) => boolean} [isAgain] whether only backward has it
+ * @param {(ribbon: Ribbon) => boolean} isAgain whether only backward has it
  * @returns {Block[]}
  */
-function extents(ribbons, edge, isAgain = ({ recomputed }) => !!recomputed) {
-  const sorted = ribbons
-    .filter((ribbon) => ribbon[edge].length)
-    .sort((a, b) => a[edge][0] - b[edge][0]);
+function waists(ribbons, isAgain) {
   /** @type {Block[]} */
   const found = [];
-  for (const ribbon of sorted) {
-    const { block, nbytes, [edge]: extent } = ribbon;
-    const ns = edge === "bottom" ? ribbon.backward_ns : ribbon.forward_ns;
+  for (const ribbon of ribbons) {
+    const { block, nbytes, waist } = ribbon;
     const line = block || !ribbon.lineno ? "" : `line ${ribbon.lineno}`;
-    const moment = edge === "waist" ? -1 : edge === "top" ? ribbon.saved_ns : ribbon.read_ns;
     let last = found.at(-1);
-    if (last && moment >= 0 && last.moment === moment && last.block !== block) last.until = block;
-    else if (last?.block !== block || last.line !== line) {
-      const ends = /** @type {[number, number]} */ ([...extent]);
-      last = { block, until: "", moment, line, extent: ends, nbytes: 0, again: 0, ns: 0 };
+    if (last?.block !== block || last.line !== line) {
+      last = { block, line, extent: [waist[0], waist[1]], nbytes: 0, again: 0 };
       found.push(last);
     }
-    last.moment = moment;
-    last.extent[1] = Math.max(last.extent[1], extent[1]);
+    last.extent[1] = waist[1];
     last.nbytes += nbytes;
     last.again += isAgain(ribbon) ? nbytes : 0;
-    last.ns += ns;
   }
   return found;
 }
@@ -421,7 +397,7 @@ function extents(ribbons, edge, isAgain = ({ recomputed }) => !!recomputed) {
 function paintWaists(pen, area, picture) {
   const { ctx, palette } = pen;
   const { ribbons } = picture;
-  const short = shortNames(ribbons.map(({ block }) => block));
+  const short = shortNames(blocksOf(picture));
   const isAgain = (/** @type {Ribbon} */ ribbon) =>
     !!ribbon.recomputed || isPlanned(picture, ribbon);
   const pill = (
@@ -479,16 +455,32 @@ function paintWaists(pen, area, picture) {
       return;
     }
     if (run.length === 1) return;
-    const names = nameRange(nameOf(), nameOf(run[run.length - 1]));
+    const names =
+      runs(run).length > 1
+        ? [...new Set(run.map(nameOf))].join(", ")
+        : nameRange(nameOf(), nameOf(run[run.length - 1]));
     const all = formatBytes(run.reduce((sum, each) => sum + bytesOf(each), 0));
     const text = `${names}${part} · ${all} ${word}`;
     const twoLines = `${names}${part}\n${all} ${word}`;
     pill([...(part ? [] : [`${text} in all`]), text, twoLines], run, share, color);
   };
   // In a low picture, the pills of the two halves are farther from the turn.
-  const [first, second] = area.bottom - area.top < 200 ? [0.28, 0.74] : [0.38, 0.6];
-  const all = runs(extents(ribbons, "waist", isAgain), ({ again }) => !!again);
+  const [first, second] = area.bottom - area.top < 300 ? [0.28, 0.74] : [0.38, 0.6];
+  const all = runs(waists(ribbons, isAgain), ({ again }) => !!again);
+  // Blocks that a loop runs in turn are narrow: together they have one label.
+  /** @type {Block[]} */
+  let narrow = [];
+  const labelNarrow = () => {
+    if (narrow.length) label(narrow, (each) => each.nbytes - each.again, "saved", first, "");
+    narrow = [];
+  };
   for (const run of all) {
+    const [from, to] = [run[0].extent[0], run[run.length - 1].extent[1]];
+    if (xAt(area, to) - xAt(area, from) < NARROW && run[0].again === 0) {
+      narrow.push(...run);
+      continue;
+    }
+    labelNarrow();
     const { again } = run[0];
     // A model that is called twice has two runs of the same blocks.
     const calls = all.filter((each) =>
@@ -498,6 +490,7 @@ function paintWaists(pen, area, picture) {
     label(run, (each) => each.nbytes - each.again, again ? "kept" : "saved", first, part);
     if (again) label(run, (each) => each.again, "recomputed", second, part);
   }
+  labelNarrow();
 }
 
 /**
@@ -517,21 +510,23 @@ function paintNow(pen, area, { scene, fold, ribbons, work, held: total }, time) 
     if (inBackward && bottom.length && read_ns <= time) at = Math.min(at, bottom[0]);
   }
   const x = xAt(area, at);
-  const y = inBackward ? area.bottom + 2 : area.top - 2;
-  const size = inBackward ? 7 : -7;
+  // Outside of the bars, which have labels.
+  const y = inBackward ? area.bottom + BAR + 1 : area.top - BAR - 1;
+  const size = inBackward ? 6 : -6;
   ctx.fillStyle = palette.path;
-  tracePath(ctx, [x, y], [x - 6, y + size * 1.4], [x + 6, y + size * 1.4]);
+  tracePath(ctx, [x, y], [x - 5, y + size], [x + 5, y + size]);
   ctx.closePath();
   ctx.fill();
   const node = scene.nodes[work];
   if (node && time <= fold.end_ns && area.bottom - area.top > 150) {
     const words = [inBackward ? node.name : node.op || node.name, node.module];
     const text = dotted(words);
-    const half = widthOf(pen, text, 11, 600) / 2;
+    const wide = widthOf(pen, text, 11, 600);
     const room = inBackward ? area.right - 130 : area.right;
-    const center = Math.max(area.left + half + (inBackward ? 0 : 130), Math.min(room - half, x));
+    const start = inBackward ? area.left : area.left + 130;
+    const left = x + 9 + wide < room ? Math.max(start, x + 9) : Math.min(room, x - 9) - wide;
     const at = inBackward ? area.bottom + BAR + 13 : area.top - BAR - 11;
-    write(pen, text, center, at, { size: 11, weight: 600, color: palette.path, align: "center" });
+    write(pen, text, left, at, { size: 11, weight: 600, color: palette.path });
   }
   const held = ribbons.reduce((sum, ribbon) => sum + heldBytes(scene, ribbon, time), 0);
   const text =
@@ -540,7 +535,8 @@ function paintNow(pen, area, { scene, fold, ribbons, work, held: total }, time) 
       : `${formatBytes(held)} of ${formatBytes(total)} held now, for this backward`;
   const width = widthOf(pen, text, 12, 700) + 20;
   const left = Math.max(area.left, Math.min(area.right - width, x - width / 2));
-  const top = area.top + (area.bottom - area.top) * 0.56;
+  // Between the labels of both halves.
+  const top = (area.top + area.bottom) / 2 - 14;
   ctx.fillStyle = palette.text;
   roundRect(ctx, left, top, width, 24, 6);
   ctx.fill();

@@ -1,5 +1,5 @@
 // @ts-check
-/** Source lines with the bytes that each keeps, by kind. */
+/** Source lines with the bytes that each holds at the peak, by kind. */
 
 import { button, h, listHead } from "../../dom.js";
 import { workAt } from "../../scene/progress_at_replayed_time.js";
@@ -9,9 +9,11 @@ import { placeKey } from "../../scene/source_line_costs.js";
 import { linesOfFindings } from "../../scene/lines_of_findings.js";
 import { formatBytes, formatCount, formatPlace } from "../../scene/format_numbers_and_names.js";
 import { kindOfStorage } from "../../scene/saved_kind_colors.js";
+import { bytesAtPeak, kindsHeld } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { wordsOf } from "../source/excerpt.js";
 
+/** @typedef {import("../../scene/predict_memory.js").Held} Held */
 /** @typedef {Map<string, number>} Kinds bytes by kind */
 
 const MAX_LINES = 60;
@@ -19,19 +21,20 @@ const MAX_LINES = 60;
 /**
  * @param {import("../../shared_view_state.js").Store} store
  * @param {number} fold index of the one whose bytes are counted
- * @returns {{element: HTMLElement, play: () => void}}
+ * @returns {{element: HTMLElement, play: () => void, predict: (held: Held | undefined) => void}}
  */
 export function makeSourceHeat(store, fold) {
   const { scene } = store;
   /** @type {Map<string, Map<number, Kinds>>} */
   const files = new Map();
-  /** @type {Map<string, number[]>} counted storages by line */
+  /** @type {Map<string, Members>} by line */
   const membersOf = new Map();
   const { counted_storages: storages } = scene;
   // Reading columns instead of rows takes a tenth of the time for 100,000 storages.
-  const columns = ["filename", "lineno", "nbytes"].map((name) => columnOf(storages, name));
-  const [names, numbers, sizes] = columns;
-  /** @type {Map<number, Map<number, {kinds: Kinds, members: number[]}>>} by file and line */
+  const columns = ["filename", "lineno"].map((name) => columnOf(storages, name));
+  const [names, numbers] = columns;
+  /** @typedef {Map<string, number[]>} Members storages by kind */
+  /** @type {Map<number, Map<number, Members>>} by file and line */
   const places = new Map();
   const add = (/** @type {string} */ kind, /** @type {Iterable<number>} */ members) => {
     for (const at of members) {
@@ -39,9 +42,10 @@ export function makeSourceHeat(store, fold) {
       let lines = places.get(names[at]);
       if (!lines) places.set(names[at], (lines = new Map()));
       let line = lines.get(numbers[at]);
-      if (!line) lines.set(numbers[at], (line = { kinds: new Map(), members: [] }));
-      line.kinds.set(kind, (line.kinds.get(kind) ?? 0) + sizes[at]);
-      line.members.push(at);
+      if (!line) lines.set(numbers[at], (line = new Map()));
+      const own = line.get(kind);
+      if (own) own.push(at);
+      else line.set(kind, [at]);
     }
   };
   for (const each of scene.ribbons) if (each.fold === fold) add(each.kind, each.members);
@@ -49,12 +53,16 @@ export function makeSourceHeat(store, fold) {
   for (const at of scene.folds[fold].shared) {
     add(kindOfStorage(scene, storages[at].storage_id), [at]);
   }
+  const atPeak = (/** @type {Members} */ line, /** @type {Held | undefined} */ held) => {
+    const ribbons = [...line].map(([kind, members]) => ({ kind, members }));
+    return kindsHeld(ribbons, bytesAtPeak(scene, scene.folds[fold], held));
+  };
   for (const lines of places.values()) {
-    for (const [lineno, { kinds, members }] of lines) {
-      const { filename } = storages[members[0]];
+    for (const [lineno, line] of lines) {
+      const { filename } = storages[[...line.values()][0][0]];
       const own = files.get(filename) ?? new Map();
-      files.set(filename, own.set(lineno, kinds));
-      membersOf.set(`${filename}:${lineno}`, members);
+      files.set(filename, own.set(lineno, atPeak(line, undefined)));
+      membersOf.set(`${filename}:${lineno}`, line);
     }
   }
   /** @type {Map<string, Map<number, import("../../scene/lines_of_findings.js").LineMark>>} */
@@ -70,8 +78,8 @@ export function makeSourceHeat(store, fold) {
   const sorted = [...files].sort((a, b) => total(b[1]) - total(a[1]));
   const most = Math.max(1, ...sorted.flatMap(([, lines]) => [...lines.values()].map(sumOf)));
   /**
-   * @type {{row: HTMLElement, place: string, bytes: HTMLElement, all: number,
-   *   members: number[], curve?: import("../../scene/curve_of_bytes_held.js").HeldCurve}[]}
+   * @type {{row: HTMLElement, place: string, bytes: HTMLElement, bar: HTMLElement, all: number,
+   *   line?: Members, curve?: import("../../scene/curve_of_bytes_held.js").HeldCurve}[]}
    */
   const played = [];
   let left = MAX_LINES;
@@ -117,9 +125,14 @@ export function makeSourceHeat(store, fold) {
           ? button(`Open ${place}`, style, open, ...cells)
           : h("div", "agv-heat-row agv-muted", ...cells);
       const key = `${filename}:${line}`;
-      const members = membersOf.get(key) ?? [];
-      const all = members.reduce((sum, at) => sum + sizes[at], 0);
-      played.push({ row, place: key, bytes, all, members });
+      played.push({
+        row,
+        place: key,
+        bytes,
+        bar,
+        all: sumOf(kinds ?? new Map()),
+        line: membersOf.get(key),
+      });
       return gap ? [h("div", "agv-heat-gap"), row] : [row];
     });
     return [
@@ -129,9 +142,7 @@ export function makeSourceHeat(store, fold) {
   });
   const hidden = sorted.reduce((sum, [, lines]) => sum + lines.size, 0);
   const note = left <= 0 ? `the first of ${formatCount(hidden)} lines that keep bytes` : "";
-  const { label: name } = scene.folds[fold];
-  const saved = scene.summary.recomputed_nbytes ? "saved or recomputed" : "saved";
-  const label = name ? `${saved} for ${name}` : `${saved} in the step`;
+  let label = "held at the peak";
   const kept = h("span", "agv-muted", label);
   const element = h(
     "aside",
@@ -146,18 +157,29 @@ export function makeSourceHeat(store, fold) {
     const node = time === null ? undefined : scene.nodes[workAt(sceneIndex, time)];
     kept.textContent = time === null ? label : "bytes held now";
     const now = node ? `${node.filename}:${node.lineno}` : "";
-    for (const line of played) {
-      const { row, place, bytes, all } = line;
+    for (const each of played) {
+      const { row, place, bytes, bar, all, line } = each;
       row.classList.toggle("agv-heat-now", place === now);
-      if (!all) continue;
-      if (time !== null) line.curve ??= heldCurve(line.members.map((at) => storages[at]));
-      const held = time !== null && line.curve ? heldIn(line.curve, time) : all;
+      if (!line) continue;
+      const members = () => [...line.values()].flat().map((at) => storages[at]);
+      if (time !== null) each.curve ??= heldCurve(members());
+      const held = time !== null && each.curve ? heldIn(each.curve, time) : all;
       bytes.textContent = formatBytes(held);
-      const bar = /** @type {HTMLElement} */ (row.querySelector(".agv-heat-bar"));
-      bar.style.opacity = String(0.15 + (0.85 * held) / all);
+      bar.style.opacity = String(0.15 + 0.85 * Math.min(1, held / (all || 1)));
     }
   };
-  return { element, play };
+  /** Show what a plan would hold at the peak, or what is held as recorded. */
+  const predict = (/** @type {Held | undefined} */ held) => {
+    label = held ? "predicted at the peak" : "held at the peak";
+    for (const each of played) {
+      if (!each.line) continue;
+      const kinds = atPeak(each.line, held);
+      each.all = sumOf(kinds);
+      each.bar.replaceChildren(...piecesOfKinds(scene, kinds, most));
+    }
+    play();
+  };
+  return { element, play, predict };
 }
 
 /**

@@ -16,7 +16,8 @@ import {
   dotted,
   placeOf,
 } from "../../scene/format_numbers_and_names.js";
-import { heldBytes } from "../../scene/bytes_of_ribbons_and_folds.js";
+import { columnOf } from "../../payload/lazy_rows.js";
+import { bytesAtPeak, kindsHeld } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import {
   kindFill,
@@ -26,6 +27,7 @@ import {
 } from "../../scene/saved_kind_colors.js";
 import { phaseTimes, recomputedIn, shareText } from "../../scene/phase_times.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
+import { foldKey, namesOf } from "../tensors/storage_rows.js";
 import { findingSections } from "../../shell/details/shared_sections.js";
 import { factRows } from "../../shell/facts_with_view_links.js";
 
@@ -46,14 +48,19 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
   const predicted =
     plan &&
     `${formatBytes(plan.peak_nbytes)} predicted at the peak, ${formatBytes(summaryOf(scene, plan.step).peak_nbytes)} as it is${plan.added_ns < 0 ? "" : `: backward recomputes ${formatBytes(plan.recomputed_nbytes)}`}.`;
-  const [first, ...rest] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
+  const [first, ...others] = (predicted ?? fold.sentence).split(/(?<=\.)\s+(?=[\dA-Z])/);
   const titles = kindTitles(scene);
-  const bytesOf = (/** @type {Ribbon} */ ribbon) => heldAtPeak(scene, fold, ribbon, held);
-  const kinds = held
-    ? predictedKinds(scene, held)
-    : fold.kinds.map((kind, at) => /** @type {const} */ ([kind, fold.kind_nbytes[at]]));
+  const bytesOf = bytesAtPeak(scene, fold, held);
+  const kinds = largestKinds(
+    scene,
+    held ? predictedKinds(scene, held) : kindsHeld(ribbons, bytesOf),
+  );
   const total = kinds.reduce((sum, [, nbytes]) => sum + nbytes, 0) || 1;
-  const entries = kinds.map(([kind, nbytes]) => {
+  // Several that are next to nothing share a line.
+  const small = kinds.filter(([, nbytes]) => 200 * nbytes < total);
+  const listed = small.length > 1 ? kinds.slice(0, -small.length) : kinds;
+  const rest = kinds.slice(listed.length);
+  const entries = listed.map(([kind, nbytes]) => {
     const title = titles.get(kind) ?? kind;
     const press = () => {
       const on = light(kind);
@@ -78,14 +85,23 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
       "section",
       "agv-section",
       h("h3", "agv-fold-answer-title", unbroken(first)),
-      ...rest.map((text) => h("p", "agv-text", text)),
+      ...others.map((text) => h("p", "agv-text", text)),
     ),
     h("section", "agv-section agv-fold-card"),
     section(
-      `${plan ? "Predicted" : "Held"} at the peak${fold.label && (plan ? " of all backwards" : ` for ${fold.label}`)}, by kind`,
+      `${plan ? "Predicted" : "Held"} at the peak${plan && fold.label && " of all backwards"}, by kind`,
       formatBytes(plan ? plan.peak_nbytes : fold.peak_nbytes),
       h("div", "agv-fold-bar", ...piecesOfKinds(scene, new Map(kinds), total)),
       ...entries,
+      rest.length > 0 &&
+        h(
+          "div",
+          "agv-fold-kind agv-muted",
+          h("span", "agv-fold-swatch"),
+          h("span", "agv-grow", plural(rest.length, "other kind")),
+          formatBytes(rest.reduce((sum, [, nbytes]) => sum + nbytes, 0)),
+          h("span", "agv-fold-share", shareText(rest[0]?.[1] ?? 0, total)),
+        ),
     ),
     ...facts(store, fold),
     section(
@@ -98,23 +114,8 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
 
 /**
  * @param {import("../../types.js").Scene} scene
- * @param {import("../../types.js").SceneFold} fold
- * @param {Ribbon} ribbon
- * @param {import("../../scene/predict_memory.js").Held} [held] as a budget predicts
- * @returns {number} bytes
- */
-function heldAtPeak(scene, { peak_ns }, ribbon, held) {
-  if (ribbon.elsewhere) return 0;
-  if (!held) return heldBytes(scene, ribbon, peak_ns);
-  const bytesOf = (/** @type {number} */ at) =>
-    held.atPeak.get(scene.counted_storages[at].storage_id) ?? 0;
-  return ribbon.members.reduce((sum, at) => sum + bytesOf(at), 0);
-}
-
-/**
- * @param {import("../../types.js").Scene} scene
  * @param {import("../../scene/predict_memory.js").Held} held
- * @returns {(readonly [kind: string, nbytes: number])[]} the largest first
+ * @returns {Map<string, number>} bytes by kind
  */
 function predictedKinds(scene, held) {
   /** @type {Map<string, number>} */
@@ -124,46 +125,49 @@ function predictedKinds(scene, held) {
     const kind = held.inputs.has(id) ? "argument" : (names.get(kindOfStorage(scene, id)) ?? "");
     sums.set(kind, (sums.get(kind) ?? 0) + nbytes);
   }
-  return largestKinds(scene, sums);
+  return sums;
 }
 
 /**
- * Return the lines whose tensors hold most at the peak of a fold.
+ * Return the tensors that hold most at the peak of a fold, identical blocks together: rows of the
+ * view of tensors.
  *
  * @param {Store} store
  * @param {Ribbon[]} ribbons of the fold
- * @param {(ribbon: Ribbon) => number} bytesOf
+ * @param {(at: number) => number} bytesOf
  * @returns {HTMLElement[]}
  */
 function largest(store, ribbons, bytesOf) {
-  /** @type {Map<string, {nbytes: number, text: string, place: string, ribbon: Ribbon}>} */
-  const lines = new Map();
+  const { scene, sceneIndex } = store;
+  const ids = columnOf(scene.counted_storages, "storage_id");
+  /** @type {Map<string, {nbytes: number, storages: import("../../types.js").SceneStorage[], ribbon: Ribbon}>} */
+  const rows = new Map();
   for (const ribbon of ribbons) {
-    const held = bytesOf(ribbon);
-    if (!held) continue;
-    const place = ribbon.lineno ? placeOf(ribbon) : "no line";
-    const key = `${place} ${ribbon.label}`;
-    const line = lines.get(key) ?? {
-      nbytes: 0,
-      text: dotted([ribbon.name, ribbon.label]),
-      place,
-      ribbon,
-    };
-    lines.set(key, line);
-    if (line.ribbon.name !== ribbon.name) line.text = ribbon.label || line.text; // several tensors
-    line.nbytes += held;
+    for (const at of ribbon.members) {
+      const nbytes = bytesOf(at);
+      if (!nbytes) continue;
+      const storage = scene.storages[sceneIndex.storageOf.get(ids[at]) ?? -1];
+      const key = storage ? foldKey(storage) : `${ribbon.label} ${placeOf(ribbon)}`;
+      const row = rows.get(key) ?? { nbytes: 0, storages: [], ribbon };
+      rows.set(key, row);
+      row.nbytes += nbytes;
+      if (storage) row.storages.push(storage);
+    }
   }
-  const rows = [...lines.values()].sort((a, b) => b.nbytes - a.nbytes).slice(0, 5);
-  return rows.map(({ nbytes, text, place, ribbon }) =>
-    button(
+  const most = [...rows.values()].sort((a, b) => b.nbytes - a.nbytes).slice(0, 5);
+  return most.map(({ nbytes, storages, ribbon }) => {
+    const place = ribbon.lineno ? placeOf(ribbon) : "no line";
+    const name = storages.length ? namesOf(scene, storages) : ribbon.name;
+    const text = dotted([name, name.endsWith(ribbon.label) ? "" : ribbon.label]);
+    return button(
       `Open ${place}`,
       "agv-item agv-node-link",
       () => ribbon.lineno && store.showLine(ribbon.filename, ribbon.lineno),
       h("span", { class: "agv-fold-line", text, title: text }),
       h("span", "agv-muted agv-mono agv-fold-place", place),
       h("span", "agv-end", formatBytes(nbytes)),
-    ),
-  );
+    );
+  });
 }
 
 /**
@@ -210,8 +214,9 @@ function facts(store, fold) {
   const rows = factRows(store);
   if (folds.length < 2) return [section("This step", "", first, ...time, ...rows)];
   const count = steps.length > 1 ? `, ${plural(steps.length, "step")}` : "";
+  // The picture has the times of its edges.
   return [
-    ...(time.length ? [section("This backward", "", ...time)] : []),
+    ...(again ? [section("This backward", "", ...time)] : []),
     section(`Whole recording${count}`, "", first, ...rows),
   ];
 }

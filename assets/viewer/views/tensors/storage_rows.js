@@ -153,7 +153,7 @@ export class StorageRows {
  * @param {SceneStorage} storage
  * @returns {string}
  */
-function foldKey(storage) {
+export function foldKey(storage) {
   const { name, slots, shape, state, filename, lineno, holds } = storage;
   const owner = (slots[0] ?? "").split(".")[0]; // values of a compiled region have slots of their own
   const parts = [name, storage.module, storage.output_of].join("|").replace(/\d+/g, "#");

@@ -66,7 +66,7 @@ export function paintTimeline({ pen, width, height }, store, tracks, window, ran
   const tops = trackTops(tracks);
   const step = store.scene.steps[store.step];
   const grid = { top: TOP, bottom: height - 12 };
-  paintTimes(pen, x, view, 12, grid, window.axis, null, step?.start_ns);
+  paintTimes(pen, x, view, 12, grid, window.axis, [], step?.start_ns);
   if (step && window.axis.kind === "time") {
     write(pen, `in step ${step.number}`, 12, 12, { size: 9.5, color: palette.text2 });
   }

@@ -93,7 +93,10 @@ export function timelineTracks(sceneIndex, step = -1) {
         ? [...steps].map((step, at) => stepBar(step, at, !at && Boolean(scene.summary.warm_up)))
         : [],
     ),
-    makeTrack("forward", "", [...ofKind("forward").map(makeBar), ...moduleBars(modules)]),
+    makeTrack("forward", "", [
+      ...ofKind("forward").map(makeBar),
+      ...moduleBars(modules).map((bar) => ({ ...bar, label: inModel(scene, bar.label) })),
+    ]),
     makeTrack("compile", "", ofKind("compile").map(nestedBar)),
     makeTrack("backward", calls > 1 ? `${calls} calls` : "", [
       ...outer.map(makeBar),
@@ -217,6 +220,16 @@ function moduleBars(spans) {
 }
 
 /**
+ * @param {import("../../types.js").Scene} scene
+ * @param {string} module
+ * @returns {string} its name in the model, which has the same one as an attribute or by its class
+ */
+function inModel({ summary: { root } }, module) {
+  if (module === root) return "";
+  return root && module.startsWith(`${root}.`) ? module.slice(root.length + 1) : module;
+}
+
+/**
  * Return a bar for each run of consecutive nodes of one block in one backward call, and below it
  * the nodes' bars.
  *
@@ -225,7 +238,7 @@ function moduleBars(spans) {
  * @param {SceneSpan[]} calls of backward
  * @returns {Bar[]}
  */
-function blockBars(sceneIndex, spans, calls) {
+function blockBars({ scene }, spans, calls) {
   /** @type {Bar[]} */
   const blocks = [];
   const sorted = [...spans].sort((a, b) => a.start_ns - b.start_ns);
@@ -234,7 +247,7 @@ function blockBars(sceneIndex, spans, calls) {
   for (const span of sorted) {
     const before = call;
     while (starts[call] <= span.start_ns) call++;
-    const label = blockPrefix(sceneIndex.scene.nodes[span.ref].module);
+    const label = blockPrefix(inModel(scene, scene.nodes[span.ref].module));
     const last = blocks.at(-1);
     if (last && last.label === label && call === before) last.end = Math.max(last.end, span.end_ns);
     else blocks.push({ ...makeBar(span), label, row: 1, ref: -1 });

@@ -72,7 +72,10 @@ export function paintModulesWithout(pen, { sceneIndex, open }, boxes) {
   let free = 4;
   let x = -20;
   for (const { modules, lines, readers } of cutsOf(sceneIndex, open)) {
-    const ends = boxes.filter(({ kind, ref }) => readers.has(`${kind} ${ref}`));
+    const all = boxes.filter(({ kind, ref }) => readers.has(`${kind} ${ref}`));
+    // Those of like steps, which are one box, say no more than the nodes of the open one.
+    const nodes = all.filter(({ kind }) => kind === "node");
+    const ends = nodes.length ? nodes : all;
     if (!modules || !ends.length) continue;
     const y = Math.max(free, Math.min(...ends.map((end) => end.y)) - 70);
     const style = { size: SIZE, weight: 600, color: palette.path };
@@ -80,7 +83,9 @@ export function paintModulesWithout(pen, { sceneIndex, open }, boxes) {
     setStroke(ctx, palette.path, 1.6);
     ctx.setLineDash([3, 2]);
     ctx.beginPath();
-    ctx.moveTo(x, y + 32);
+    // The gap is at the cross.
+    tracePath(ctx, [x, y + 32], [x, y + 38]);
+    ctx.moveTo(x, y + 50);
     ctx.lineTo(x, Math.max(y + 54, ...ends.map((end) => end.y - 7)));
     for (const end of ends) {
       ctx.moveTo(x, end.y - 7);
