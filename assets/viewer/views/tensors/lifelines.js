@@ -139,15 +139,16 @@ export class Lifelines {
   /** @returns {number} x at which the lifelines begin */
   #left() {
     const { clientWidth } = this.element;
-    if (!this.#isWide()) return 184;
+    if (!this.#isWide()) return 216;
     return Math.min(440, Math.max(250, clientWidth * 0.33)) + (this.#hasPeak() ? PEAK : 0);
   }
 
-  /** @returns {{bytes: number, line: number}} the right end of the first figure; x of the line */
+  /** @returns {{bytes: number, line: number, place: boolean}} right end of the first figure; end of names; whether lines have a column */
   #columns() {
     const bytes = this.#left() - (this.#hasPeak() && this.#isWide() ? PEAK : 0) - 10;
-    const room = Math.min(this.longest * 6, bytes > 330 ? 150 : 90);
-    return { bytes, line: this.#isWide() ? bytes - 64 - room : bytes - 46 };
+    const place = bytes > 330;
+    if (place) return { bytes, line: bytes - 64 - Math.min(this.longest * 6, 150), place };
+    return { bytes, line: bytes - (this.#isWide() ? 56 : 46), place };
   }
 
   /**
@@ -209,7 +210,7 @@ export class Lifelines {
     const right = /** @type {const} */ ({ ...small, align: "right" });
     const columns = this.#columns();
     const wide = this.#isWide();
-    if (wide) write(pen, "line", columns.line, HEAD_HEIGHT / 2, small);
+    if (columns.place) write(pen, "line", columns.line, HEAD_HEIGHT / 2, small);
     if (wide || !this.#hasPeak()) {
       write(pen, this.#hasPeak() ? "in all" : "bytes", columns.bytes, HEAD_HEIGHT / 2, right);
     }
@@ -257,12 +258,12 @@ export class Lifelines {
     fillBox(ctx, palette.line, 0, top + ROW_HEIGHT - 1, width, 1);
     const hasPeak = this.#hasPeak();
     const wide = this.#isWide();
-    const { bytes, line } = this.#columns();
+    const { bytes, line, place: hasPlace } = this.#columns();
     const color = broken || storage.state === "stale" ? palette.mutation : palette.text;
     const place = placeOf(storage);
-    this.#paintName(pen, row, middle, line - 20, color, wide ? "" : place);
+    this.#paintName(pen, row, middle, line - 20, color, hasPlace ? "" : place);
     const gray = { size: 10.5, color: palette.text2 };
-    if (wide) write(pen, place, line, middle, { ...gray, room: bytes - 56 - line });
+    if (hasPlace) write(pen, place, line, middle, { ...gray, room: bytes - 56 - line });
     const figure = /** @type {const} */ ({ ...gray, size: 11, align: "right" });
     const held = nbytes ? formatBytes(nbytes) : "not held";
     if (wide || !hasPeak) write(pen, held, bytes, middle, figure);
@@ -287,7 +288,7 @@ export class Lifelines {
     const whole = namesOf(this.store.scene, storages);
     const { name } = storages[0];
     const { apart = "" } = row;
-    const isAbove = room < BOTH;
+    const isAbove = room < BOTH || !!place;
     const path = whole.endsWith(name) ? whole.slice(0, -name.length) : "";
     const above = isAbove ? dotted([path.replace(/[. ]$/, ""), apart, place]) : "";
     const y = above ? middle + 5.5 : middle;
@@ -296,6 +297,7 @@ export class Lifelines {
     const after = apart && !isAbove ? ` ${apart}` : "";
     const rest = room - widthOf(pen, times, style.size, style.weight) - widthOf(pen, after, 10.5);
     const own = path ? name : whole;
+    if (widthOf(pen, own, style.size, style.weight) > rest) style.size = 10;
     const long = Math.min(rest, widthOf(pen, own, style.size, style.weight));
     const gray = { size: above ? 9.5 : 10.5, color: pen.palette.text2 };
     if (above) write(pen, above, 12, middle - 6, { ...gray, room });
