@@ -89,7 +89,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     ),
     h("section", "agv-section agv-fold-card"),
     section(
-      `${plan ? "Predicted" : "Held"} at the peak${plan && fold.label && " of all backwards"}, by kind`,
+      `${plan ? "Predicted" : "Held"} at the peak${plan && fold.label ? " of all backwards" : ""}, by kind`,
       formatBytes(plan ? plan.peak_nbytes : fold.peak_nbytes),
       h("div", "agv-fold-bar", ...piecesOfKinds(scene, new Map(kinds), total)),
       ...entries,
