@@ -1,7 +1,7 @@
 // @ts-check
 /** Two steps of the recording, aligned by module and source line. */
 
-import { choice, h, listen, propertyList } from "../../dom.js";
+import { choice, h, listen } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format_numbers_and_names.js";
 import { idleTimes, overlapOf, warmUpText } from "../../scene/idle_and_compile_times.js";
 import { isSavedIn } from "../../scene/storage_holds.js";
@@ -51,11 +51,19 @@ export function makeStepComparison(store, palette) {
   store.subscribe(["step"], showViews);
   head.push(h("span", "agv-end agv-muted", "other views show"), views);
   const folds = makeFolds(palette);
-  const idleIn = (/** @type {number} */ start, /** @type {number} */ end) =>
-    overlapOf(idleTimes(scene), start, end);
+  /** @returns {import("./totals_and_rows_tables.js").Figure[]} */
+  const figures = () => {
+    const steps = pair.map((at) => scene.steps[at]);
+    const idle = steps.map(({ start_ns, end_ns }) => overlapOf(idleTimes(scene), start_ns, end_ns));
+    return [
+      ["loss", steps.map(({ loss }) => loss ?? 0), formatNorm],
+      ["idle", idle, formatDuration],
+    ];
+  };
   const draw = () => {
     const rows = compareSteps(store.sceneIndex, pair[0], pair[1]);
     const [total] = rows;
+    const warm = pair.includes(0) ? warmUpText(scene.summary) : "";
     const titles = pair.map((at) => `step ${scene.steps[at].number}`);
     const phases = rows.filter(({ kind }) => kind === "phase");
     const shared = [...scene.counted_storages].reduce(
@@ -74,34 +82,15 @@ export function makeStepComparison(store, palette) {
         h(
           "div",
           "agv-compare-top",
-          totals(total, phases, titles, shared, pair.includes(0) ? warmUpText(scene.summary) : ""),
+          totals(total, phases, titles, warm, shared, figures()),
           folds.element,
         ),
       ),
       rowsPanel(rows, show),
-      panel(
-        "side",
-        [h("h3", "", "Durations")],
-        h("div", { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } }, ...facts()),
-      ),
     );
   };
   const showFolds = () =>
     folds.show(pair.map((at) => sideOf(`step ${scene.steps[at].number}`, scene, at)));
-  const facts = () =>
-    pair.map((at) => {
-      const { number, start_ns, end_ns, loss } = scene.steps[at];
-      return h(
-        "section",
-        "agv-section",
-        h("h4", "", `step ${number}`),
-        propertyList([
-          ["active", formatDuration(end_ns - start_ns - idleIn(start_ns, end_ns))],
-          ["idle", idleIn(start_ns, end_ns) ? formatDuration(idleIn(start_ns, end_ns)) : ""],
-          ["loss", loss === null ? "" : formatNorm(loss)],
-        ]),
-      );
-    });
   draw();
   showFolds();
   showViews();
