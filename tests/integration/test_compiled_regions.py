@@ -25,7 +25,6 @@ from torch.utils.checkpoint import (
 
 import autogradviz
 from autogradviz.events import BackwardCaptured, RecorderFailed, RecorderLimited, RegionRan
-from autogradviz.scene.build_scene import build_scene
 
 pytestmark = pytest.mark.one_in(2, reason="compiles each program", in_ci=1)
 
@@ -146,7 +145,7 @@ def test_a_module_that_a_function_gets_keeps_its_name():
 
 def test_a_region_has_the_line_of_its_times():
     trace = record(training(torch.compile(Short(), backend="aot_eager"), 3, 8))
-    scene = build_scene(trace.analysis)
+    scene = trace._viewer_scene
     [region] = scene.compiled_regions
     [step] = scene.compiled_steps
     line = line_of("def forward(s, x):")

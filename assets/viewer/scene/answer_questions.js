@@ -11,6 +11,7 @@ import {
   placeOf,
 } from "./format_numbers_and_names.js";
 import { kindTitles } from "./saved_kind_colors.js";
+import { timedSteps } from "./step_of_time_or_node.js";
 import { phaseTimes, shareText } from "./phase_times.js";
 import { profileRange } from "./range_profile.js";
 
@@ -302,13 +303,11 @@ function whatFills({ scene }, _, step) {
  * @returns {Answer | null}
  */
 function slowest(sceneIndex, by, step) {
-  const chosen = step < 0 ? null : sceneIndex.scene.steps[step];
-  /** @type {[number, number]} */
-  const range = chosen ? [chosen.start_ns, chosen.end_ns] : [0, sceneIndex.end];
-  const rows = profileRange(sceneIndex, range, by === "module" ? by : "line", step);
+  const { range, step: timed } = timedSteps(sceneIndex, step);
+  const rows = profileRange(sceneIndex, range, by === "module" ? by : "line", timed);
   const line = rows.find(({ filename, modules }) => (by === "module" ? modules.size : filename));
   if (!line) return null;
-  const { active, phases } = phaseTimes(sceneIndex, range, step);
+  const { active, phases } = phaseTimes(sceneIndex, range, timed);
   const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
   const lead =
     compiling > line.time ? `Compiling takes ${shareText(compiling, active)} of the time; ` : "";

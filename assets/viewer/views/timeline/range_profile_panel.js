@@ -1,7 +1,7 @@
 // @ts-check
 /** The profile of a time range as a table and as totals. */
 
-import { choice, h, listen, pressInTree, propertyList, section } from "../../dom.js";
+import { choice, h, listen, pressInTree, propertyList } from "../../dom.js";
 import { icon } from "../../canvas/draw_icon.js";
 import {
   cutText,
@@ -15,6 +15,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { moduleTimes, nameOfModules } from "../../scene/module_times_tree.js";
 import { profileRange } from "../../scene/range_profile.js";
+import { timedSteps } from "../../scene/step_of_time_or_node.js";
 import { lineLink } from "../panels_and_tables.js";
 import { heldBytesAt, isStopped, releasedIn } from "../../scene/sum_and_describe_saved_bytes.js";
 import { olderSteps } from "../../scene/idle_and_compile_times.js";
@@ -34,6 +35,22 @@ import {
 /** @typedef {import("../../scene/range_profile.js").Grouping} Grouping */
 
 const MAX_ROWS = 60;
+const NUMBERS = ["runs", "time", "share"];
+/** @type {Record<string, string>} */
+const MEANINGS = {
+  runs: "how many ops and nodes ran",
+  time: "of ops and nodes, without what they call that has a row of its own",
+  share: "of the time in which something ran",
+};
+
+/**
+ * @param {number} first of the columns that are aligned right
+ * @param {number} last
+ * @returns {(text: string, at: number) => HTMLElement}
+ */
+const headCell = (first, last) => (text, at) =>
+  h("th", { class: at < first || at > last ? "" : "agv-right", text, title: MEANINGS[text] ?? "" });
+
 const PART = "agv-phase-part";
 
 export class RangeProfilePanel {
@@ -53,10 +70,8 @@ export class RangeProfilePanel {
     this.rangeText = h("span", "agv-muted");
     const group = (/** @type {string} */ name) => {
       this.grouping = /** @type {Grouping} */ (name);
-      this.fill(this.range, this.step);
+      this.fill(this.range);
     };
-    /** @type {number | undefined} */
-    this.step = undefined;
     /** The answer to where the time goes, which the view shows on top. */
     this.sentence = h("p", { class: "agv-sentence", attrs: { "aria-live": "polite" } });
     this.elements = [
@@ -81,47 +96,45 @@ export class RangeProfilePanel {
     ];
   }
 
-  /**
-   * @param {TimeRange | null} range null profiles the recording
-   * @param {number} [step] index of the step that is the range
-   */
-  fill(range, step) {
+  /** @param {TimeRange | null} range null profiles the step that is shown, or the recording */
+  fill(range) {
     this.range = range;
-    this.step = step;
     const { sceneIndex } = this.store;
-    const [start, end] = range ?? [0, sceneIndex.end];
-    const times = phaseTimes(sceneIndex, [start, end], range ? step : -1);
+    const whole = timedSteps(sceneIndex, this.store.step);
+    const [start, end] = range ?? whole.range;
+    const step = range ? undefined : whole.step;
+    const times = phaseTimes(sceneIndex, [start, end], step);
     const of = (/** @type {Grouping} */ grouping) =>
-      profileRange(sceneIndex, [start, end], grouping, range ? step : -1);
+      profileRange(sceneIndex, [start, end], grouping, step);
     const found = of(this.grouping);
-    const rows = [...found, ...restRows(times, found)].sort((a, b) => b.time - a.time);
+    // What is no time of an op follows those that have a place.
+    const rest = restRows(times, found);
     const from = this.store.scene.steps[this.store.step]?.start_ns ?? 0;
     const rangeText = `${formatDuration(Math.max(0, start - from))} – ${formatDuration(end - from)}`;
-    const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
-    const what = range ? (step === undefined ? rangeText : "this step") : "whole recording";
+    const cut = cutText(Math.min(MAX_ROWS, found.length), found.length, "longest");
+    const all = step === -1 ? "whole recording" : "without the warm-up";
+    const what = range ? rangeText : step !== undefined && step >= 0 ? "this step" : all;
     // Of a node that failed, the end is not known: its time may contain idle time.
     times.active = Math.max(
       times.active,
       found.reduce((sum, row) => sum + row.time, 0),
     );
     const stopped = stoppedBackward(sceneIndex, [start, end], this.store.step);
-    const [lead, line] = stopped ? [""] : this.#lead(times, of("line"));
-    const text = unbroken(
-      stopped +
-        timeSentence(times, lead, line && !range ? mostlyInStep(this.store.scene, line) : ""),
-    );
+    const [lead, line] = this.#lead(times, of("line"));
+    const more = line && step === -1 ? mostlyInStep(this.store.scene, line) : "";
+    const text = unbroken(timeSentence(times, lead, more));
     const link = line && lineLink(this.store, line);
-    this.sentence.replaceChildren(link ?? "", text.slice(link?.textContent?.length ?? 0));
+    const after = text.slice(link?.textContent?.length ?? 0);
+    this.sentence.replaceChildren(unbroken(stopped), link ?? "", after);
     const second = this.grouping === "line" ? "code" : "phase";
-    const head = [this.grouping, second, "module", "count", "self time", "share of active"].map(
-      (text, at) => h("th", at > 2 && at < 5 ? "agv-right" : "", text),
-    );
-    const longest = Math.max(1, ...rows.map((row) => row.time));
+    const head = [this.grouping, second, "module", ...NUMBERS].map(headCell(3, 4));
+    const longest = Math.max(1, ...found.map((row) => row.time), ...rest.map((row) => row.time));
     this.rangeText.textContent = dotted([what, this.grouping !== "module" && cut]);
     const isTree = this.grouping === "module";
-    if (isTree) this.#fillTree(moduleTimes(rows), times.active);
+    if (isTree) this.#fillTree([...moduleTimes(found), ...moduleTimes(rest)], times.active);
     else {
-      const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, times.active, longest));
+      const shown = [...found.slice(0, MAX_ROWS), ...rest];
+      const body = shown.map((row) => this.#row(row, times.active, longest));
       this.#fillTable(head, body);
     }
     this.totals.replaceChildren(...this.#totals([start, end], times));
@@ -197,9 +210,7 @@ export class RangeProfilePanel {
       }
     };
     list(roots, 1);
-    const head = ["module", "contains", "itself", "count", "time", "share of active"].map(
-      (text, at) => h("th", at > 1 && at < 5 ? "agv-right" : "", text),
-    );
+    const head = ["module", "contains", "itself", ...NUMBERS].map(headCell(2, 4));
     const elements = rows.map(({ element }) => element);
     const attrs = { role: "treegrid", "aria-label": "Time of modules" };
     const table = this.#fillTable(head, elements, { attrs });
@@ -356,17 +367,14 @@ export class RangeProfilePanel {
       notKept > 0 && `of it ${formatDuration(notKept)} in older steps that were not kept`,
       waited > 0 && `of it ${formatDuration(waited)} idle: nothing ran`,
     ];
+    const duration = [formatDuration(end - start), ...idle].filter(Boolean).join(", ");
     return [
       h("table", "agv-phases", h("tbody", {}, ...lines, all)),
-      section(
-        "Of this time",
-        "",
-        propertyList([
-          ["duration", [formatDuration(end - start), ...idle].filter(Boolean).join(", ")],
-          ["saved tensors", `${formatBytes(before)} → ${formatBytes(after)} held`],
-          ["released", formatBytes(released)],
-        ]),
-      ),
+      propertyList([
+        ["duration", times.idle > 0 ? duration : ""],
+        ["saved tensors", this.range ? `${formatBytes(before)} → ${formatBytes(after)} held` : ""],
+        ["released", this.range ? formatBytes(released) : ""],
+      ]),
     ];
   }
 }

@@ -1,7 +1,12 @@
 // @ts-check
 /** The tracks of the timeline, and the bars in the rows of each. */
 
-import { blockPrefix, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import {
+  blockPrefix,
+  formatPlace,
+  nameRange,
+  plural,
+} from "../../scene/format_numbers_and_names.js";
 import { inStep, stepAt } from "../../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../../types.js").SceneSpan} SceneSpan */
@@ -16,13 +21,15 @@ import { inStep, stepAt } from "../../scene/step_of_time_or_node.js";
  * @property {number} ref index of a node, a region or a step, -1
  * @property {string} place the line that started it
  * @property {boolean} [faint] a part of the bar above it
- * @property {boolean} [ambiguous] its number alone does not name it: "0" of "up.0" and "down.0"
+ * @property {string} [number] the end of its name, if that alone names it in its row: "0" of
+ *   "blocks.0", but not of "up.0" and "down.0"
  */
 
 /**
  * @typedef {object} Track
  * @property {string} name
  * @property {string} note
+ * @property {string} numbered the modules of the second row that have numbers, "blocks.0–7"
  * @property {number} rows number of rows
  * @property {Bar[]} bars by start
  */
@@ -163,16 +170,22 @@ function modeName(spans) {
  */
 function makeTrack(name, note, bars) {
   bars.sort((a, b) => a.start - b.start || a.row - b.row);
-  /** @type {Map<number, Set<string>>} what is numbered, by row */
-  const numbered = new Map();
-  for (const { label, row } of bars) {
-    const [number] = label.match(/\.\d+$/) ?? [];
+  /** @type {Map<number, Map<string, Set<number>>>} numbers by what is numbered, by row */
+  const rows = new Map();
+  const parts = (/** @type {Bar} */ { label }) => /^(.*)\.(\d+)$/.exec(label) ?? [];
+  for (const bar of bars) {
+    const [, parent, number] = parts(bar);
     if (!number) continue;
-    const parents = numbered.get(row) ?? new Set();
-    numbered.set(row, parents.add(label.slice(0, -number.length)));
+    const parents = rows.get(bar.row) ?? new Map();
+    rows.set(bar.row, parents);
+    parents.set(parent, (parents.get(parent) ?? new Set()).add(Number(number)));
   }
-  for (const bar of bars) bar.ambiguous = (numbered.get(bar.row)?.size ?? 0) > 1;
-  return { name, note, rows: 1 + bars.reduce((most, bar) => Math.max(most, bar.row), 0), bars };
+  for (const bar of bars) if (rows.get(bar.row)?.size === 1) bar.number = parts(bar)[2];
+  const [[parent, numbers] = ["", new Set()], ...others] = rows.get(1) ?? [];
+  const ends = [Math.min(...numbers), Math.max(...numbers)].map((end) => `${parent}.${end}`);
+  const numbered = others.length || !numbers.size ? "" : nameRange(ends[0], ends[1]);
+  const most = bars.reduce((most, bar) => Math.max(most, bar.row), 0);
+  return { name, note, numbered, rows: 1 + most, bars };
 }
 
 /**
