@@ -89,9 +89,15 @@ export function sourceColumns(rows) {
       `agv-two-line ${isThere ? (isOnly ? "agv-two-only" : "") : "agv-absent"}`,
       h("span", "agv-muted", String(numbers[side] || "")),
       h("code", { text: isThere ? label : "", title: label }),
-      h("span", "agv-two-value", isThere ? dotted(SUMS.map(text)) || "nothing" : ""),
+      h(
+        "span",
+        "agv-two-value",
+        isThere ? dotted(SUMS.map(text)) || heldText(line.held[side]) : "",
+      ),
     );
   };
+  const heldText = (/** @type {number} */ nbytes) =>
+    nbytes ? `${formatBytes(nbytes)} held` : "nothing";
   if (!differing.length) return null;
   return h(
     "div",

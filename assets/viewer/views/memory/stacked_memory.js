@@ -41,6 +41,13 @@ const HUES = [
   ["text3", 0.45],
 ];
 
+/**
+ * @param {number} at index of a kind of all memory
+ * @returns {string} its color in CSS
+ */
+export const fillOfAll = (at) =>
+  `color-mix(in srgb, var(--${HUES[at][0]}) ${100 * HUES[at][1]}%, var(--surface))`;
+
 /** @param {string} kind of all memory */
 export const kindOfAll = (kind) => (kind === "saved" ? "saved tensors" : kind.replace("_", " "));
 

@@ -239,7 +239,7 @@ function paintBar(pen, bar, left, width, y, hue, name, plotLeft) {
   const { ctx, palette } = pen;
   const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
-  ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.16 : isRecompute ? 0.2 : 0.3);
+  ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.22 : isRecompute ? 0.2 : 0.3);
   const from = Math.max(left, plotLeft);
   const label =
     widthOf(pen, name, 10, bar.faint ? 400 : 600) <= left + width - from - 4 ? name : "";

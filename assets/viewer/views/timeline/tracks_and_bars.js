@@ -242,12 +242,19 @@ function blockBars(sceneIndex, spans, calls) {
   /** @type {Bar[]} */
   const blocks = [];
   const sorted = [...spans].sort((a, b) => a.start_ns - b.start_ns);
+  // A root around all modules is no block.
+  const paths = sorted.map(({ ref }) => sceneIndex.scene.nodes[ref].module);
+  const [root] = paths.find(Boolean)?.split(".") ?? [""];
+  const isRoot =
+    /\D/.test(root) && paths.every((path) => !path || `${path}.`.startsWith(`${root}.`));
+  const inside = isRoot ? root.length + 1 : 0;
   const starts = calls.map(({ start_ns }) => start_ns).sort((a, b) => a - b);
   let call = 0;
   for (const span of sorted) {
     const before = call;
     while (starts[call] <= span.start_ns) call++;
-    const label = blockPrefix(sceneIndex.scene.nodes[span.ref].module);
+    const { module } = sceneIndex.scene.nodes[span.ref];
+    const label = module.slice(0, inside) + blockPrefix(module.slice(inside));
     const last = blocks.at(-1);
     if (last && last.label === label && call === before) last.end = Math.max(last.end, span.end_ns);
     else blocks.push({ ...makeBar(span), label, row: 1, ref: -1 });
