@@ -6,7 +6,7 @@
 
 import { icon } from "../../canvas/draw_icon.js";
 import { copyButton } from "../../copy_button.js";
-import { button, choice, h } from "../../dom.js";
+import { button, choice, h, setPressed } from "../../dom.js";
 import { largestKinds } from "../../scene/saved_kind_colors.js";
 import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
@@ -251,12 +251,12 @@ export class Memory {
         else this.chosen.set(pattern, { kind, modules });
         for (const each of buttons) {
           const pressed = this.chosen.get(pattern)?.kind === each.textContent;
-          each.setAttribute("aria-pressed", String(pressed));
+          setPressed(each, pressed);
         }
         this.#say();
       };
       const element = button(`${kind} ${pattern}`, "", press, kind);
-      element.setAttribute("aria-pressed", String(this.chosen.get(pattern)?.kind === kind));
+      setPressed(element, this.chosen.get(pattern)?.kind === kind);
       return element;
     });
     const time = checkpoint.recomputeNs ? this.#timeAdded(checkpoint) : "no backward";

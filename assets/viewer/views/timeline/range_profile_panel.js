@@ -35,6 +35,7 @@ import {
 /** @typedef {import("../../scene/range_profile.js").Grouping} Grouping */
 
 const MAX_ROWS = 60;
+const BETWEEN = "between ops";
 const NUMBERS = ["runs", "time", "share"];
 /** @type {Record<string, string>} */
 const MEANINGS = {
@@ -107,18 +108,26 @@ export class RangeProfilePanel {
     const of = (/** @type {Grouping} */ grouping) =>
       profileRange(sceneIndex, [start, end], grouping, step);
     const found = of(this.grouping);
-    // What is no time of an op follows those that have a place.
-    const rest = restRows(times, found);
     const from = this.store.scene.steps[this.store.step]?.start_ns ?? 0;
     const rangeText = `${formatDuration(Math.max(0, start - from))} – ${formatDuration(end - from)}`;
     const cut = cutText(Math.min(MAX_ROWS, found.length), found.length, "longest");
     const all = step === -1 ? "whole recording" : "without the warm-up";
     const what = range ? rangeText : step !== undefined && step >= 0 ? "this step" : all;
+    const counted = found.reduce((sum, row) => sum + row.time, 0);
     // Of a node that failed, the end is not known: its time may contain idle time.
-    times.active = Math.max(
-      times.active,
-      found.reduce((sum, row) => sum + row.time, 0),
-    );
+    times.active = Math.max(times.active, counted);
+    // The table adds up to the active time: what is no time of an op is its last row.
+    const nothing = { modules: new Set(), count: 0, node: -1, filename: "", lineno: 0 };
+    const time = times.active - counted;
+    /** @type {ProfileRow} */
+    const between = {
+      ...nothing,
+      label: BETWEEN,
+      phase: "outside",
+      time,
+      parts: { between: time },
+    };
+    const rest = time > times.active / 1e4 ? [between] : [];
     const stopped = stoppedBackward(sceneIndex, [start, end], this.store.step);
     const [lead, line] = this.#lead(times, of("line"));
     const more = line && step === -1 ? mostlyInStep(this.store.scene, line) : "";
@@ -128,7 +137,7 @@ export class RangeProfilePanel {
     this.sentence.replaceChildren(unbroken(stopped), link ?? "", after);
     const second = this.grouping === "line" ? "code" : "phase";
     const head = [this.grouping, second, "module", ...NUMBERS].map(headCell(3, 4));
-    const longest = Math.max(1, ...found.map((row) => row.time), ...rest.map((row) => row.time));
+    const longest = Math.max(1, time, ...found.map((row) => row.time));
     this.rangeText.textContent = dotted([what, this.grouping !== "module" && cut]);
     const isTree = this.grouping === "module";
     if (isTree) this.#fillTree([...moduleTimes(found), ...moduleTimes(rest)], times.active);
@@ -200,7 +209,7 @@ export class RangeProfilePanel {
           h(
             "td",
             `agv-phase-${isFolder ? "" : sum.phase} agv-muted`,
-            isFolder ? `sum of ${inside}` : own?.modules.size ? "" : sum.phase,
+            isFolder ? `sum of ${inside}` : own?.modules.size || path === BETWEEN ? "" : sum.phase,
           ),
           h("td", "agv-right agv-muted", own ? formatDuration(own.time) : ""),
           ...this.#numbers(sum, active, longest),
@@ -284,7 +293,11 @@ export class RangeProfilePanel {
             isCompiled && h("span", "agv-muted", "compiled region "),
             h("code", { text: code, title: code }),
           )
-        : h("td", `agv-phase-${row.phase}`, row.phase),
+        : h(
+            "td",
+            `agv-phase-${row.phase}`,
+            row.label === BETWEEN ? "Python, PyTorch's engine" : row.phase,
+          ),
       h("td", {
         class: "agv-muted agv-ellipsis",
         text: where,
@@ -350,7 +363,7 @@ export class RangeProfilePanel {
         line(name, total - compiled, name),
         line(name === "backward" ? "nodes" : "ops", ops ?? 0, name, PART),
         line("recomputation", recomputed, "recompute", PART),
-        line("between ops", betweenOps(phase), "between", PART),
+        line(BETWEEN, betweenOps(phase), "between", PART),
       ];
     });
     lines.unshift(line("compiling", compiledIn(times), "compile"));
@@ -377,34 +390,4 @@ export class RangeProfilePanel {
       ]),
     ];
   }
-}
-
-/**
- * Return the rows of what is not the time of a node: the table adds up to the active time.
- *
- * @param {import("../../scene/phase_times.js").PhaseTimes} times
- * @param {ProfileRow[]} rows of nodes
- * @returns {ProfileRow[]}
- */
-function restRows({ phases }, rows) {
-  /** @type {Record<string, string[]>} */
-  const own = { backward: ["backward", "accumulate", "recompute"] };
-  return phases.flatMap((phase) => {
-    const { name, total, ops, compiled } = phase;
-    const counted = rows
-      .flatMap((row) => (own[name] ?? [name]).map((part) => row.parts[part]))
-      .reduce((/** @type {number} */ sum, time = 0) => sum + time, 0);
-    const rest = total - counted - compiled;
-    const between = Math.min(Math.max(0, rest), ops === null ? rest : betweenOps(phase));
-    const other = rest - between;
-    const row = (/** @type {string} */ label, /** @type {number} */ time) => ({
-      ...{ label, phase: /** @type {any} */ (name), modules: new Set(), count: 0 },
-      ...{ time, node: -1, parts: { [name]: time }, filename: "", lineno: 0 },
-    });
-    const some = ops === null ? "ops without a node, and between ops" : "between ops";
-    return [
-      row(name === "backward" ? "between nodes" : some, between),
-      row("ops without a node", other),
-    ].filter(({ time }) => time > total / 1e4);
-  });
 }

@@ -46,10 +46,7 @@ export const ROW_MEANINGS = [
   ["recompute", "checkpoint regions that run again"],
   ["optimizer", "optimizer.step()"],
   ["hooks", "runs of your hooks"],
-  [
-    "modes",
-    "no_grad, enable_grad, inference_mode or autocast outside of optimizers and recomputation",
-  ],
+  ["modes", "no_grad, inference_mode, autocast and others that you set"],
   ["gradients", "gradients added to .grad"],
   ["marks", "random draws, writes into buffers, requires_grad_()"],
   ["cuda:0 stream 3", "when a stream ran modules and nodes, with record(device_time=True)"],
