@@ -188,3 +188,12 @@ export const dotted = (parts) => parts.filter(Boolean).join(" · ");
  * @returns {string} "gpt.py:53"
  */
 export const placeOf = ({ filename, lineno }) => formatPlace(filename, lineno);
+
+/** @param {string} text */
+export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/**
+ * @param {string} path
+ * @returns {string} "h.*.attn" of "h.3.attn"
+ */
+export const mergeNumbers = (path) => path.replace(/(^|\.)\d+(?=\.|$| )/g, "$1*");

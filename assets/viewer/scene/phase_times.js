@@ -7,7 +7,7 @@
  * it. Phases, what is outside of them, and idle time add up to the duration.
  */
 
-import { formatDuration } from "./format_numbers_and_names.js";
+import { capitalized, formatDuration } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes } from "./idle_and_compile_times.js";
 import { isTimed, stepAt } from "./step_of_time_or_node.js";
 import { isStopped } from "./sum_and_describe_saved_bytes.js";
@@ -154,9 +154,6 @@ export function timeSentence(times, lead = "", more = "") {
   if (outside > active / 200) rest.push(`outside ${share(outside)}`);
   return rest.length ? `${text}; ${rest.join(", ")}.` : `${text}.`;
 }
-
-/** @param {string} word */
-const capitalized = (word) => word[0].toUpperCase() + word.slice(1);
 
 /**
  * @param {SceneIndex} sceneIndex

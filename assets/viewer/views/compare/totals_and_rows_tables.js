@@ -14,7 +14,13 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panels_and_tables.js";
-import { hasSeveralSteps, isHeldKnown, mergedName, modulesTable } from "./bytes_more_and_less.js";
+import {
+  hasSeveralSteps,
+  isHeldKnown,
+  mergedName,
+  modulesTable,
+  signed,
+} from "./bytes_more_and_less.js";
 import { linesThatDiffer, sourceColumns } from "./source_lines_that_differ.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
@@ -182,7 +188,7 @@ export function totals(total, phases, titles, warm = "", shared = 0, more = []) 
   ) => {
     const percent = before ? Math.round((100 * (after - before)) / before) : 0;
     const signs = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %` : "";
-    const change = before === after ? "same" : signs || signed(before, after, format);
+    const change = before === after ? "same" : signs || signed(after - before, format);
     const cell = (/** @type {number} */ value) => h("td", "agv-right", value ? format(value) : "0");
     const title = MEANINGS[name] ?? "";
     const label = name === "recomputation" ? "of it recomputation" : name;
@@ -229,16 +235,6 @@ export function totals(total, phases, titles, warm = "", shared = 0, more = []) 
       ),
     ),
   );
-}
-
-/**
- * @param {number} before
- * @param {number} after
- * @param {(value: number) => string} format
- * @returns {string} "−256 B"
- */
-function signed(before, after, format) {
-  return `${after > before ? "+" : "−"}${format(Math.abs(after - before))}`;
 }
 
 /**

@@ -490,8 +490,7 @@ function rowsOfAll(store) {
   const { nbytes, kinds } = livePeakOf(store);
   return kinds.map(({ kind, own }) => {
     const bar = h("span");
-    bar.style.width = `${(100 * own) / nbytes}%`;
-    bar.style.background = fillOfAll(ORDER.indexOf(kind));
+    bar.style.cssText = `width:${(100 * own) / nbytes}%;background:${fillOfAll(kind)}`;
     return h(
       "tr",
       {},

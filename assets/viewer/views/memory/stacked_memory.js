@@ -42,11 +42,13 @@ const HUES = [
 ];
 
 /**
- * @param {number} at index of a kind of all memory
+ * @param {typeof ORDER[number]} kind
  * @returns {string} its color in CSS
  */
-export const fillOfAll = (at) =>
-  `color-mix(in srgb, var(--${HUES[at][0]}) ${100 * HUES[at][1]}%, var(--surface))`;
+export const fillOfAll = (kind) => {
+  const [hue, share] = HUES[ORDER.indexOf(kind)];
+  return `color-mix(in srgb, var(--${hue}) ${100 * share}%, var(--surface))`;
+};
 
 /** @param {string} kind of all memory */
 export const kindOfAll = (kind) => (kind === "saved" ? "saved tensors" : kind.replace("_", " "));

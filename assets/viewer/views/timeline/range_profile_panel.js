@@ -384,7 +384,7 @@ export class RangeProfilePanel {
     return [
       h("table", "agv-phases", h("tbody", {}, ...lines, all)),
       propertyList([
-        ["duration", times.idle > 0 ? duration : ""],
+        ["duration", this.range || times.idle > 0 ? duration : ""],
         ["saved tensors", this.range ? `${formatBytes(before)} → ${formatBytes(after)} held` : ""],
         ["released", this.range ? formatBytes(released) : ""],
       ]),
