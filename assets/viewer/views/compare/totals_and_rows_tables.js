@@ -163,17 +163,15 @@ const MEANINGS = {
  * @param {Row[]} phases
  * @param {string[]} titles of both
  * @param {string} [warm] sentence on a warm-up step
- * @param {number} [shared] bytes that both save
  * @param {Figure[]} [more]
  * @returns {HTMLElement}
  */
-export function totals(total, phases, titles, warm = "", shared = 0, more = []) {
+export function totals(total, phases, titles, warm = "", more = []) {
   const each = hasSeveralSteps(phases) ? " per step" : "";
   /** @type {Figure[]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
     [`saved${each}`, total.saved, formatBytes],
-    ["of it the same storages", [shared, shared], formatBytes],
     [`recomputed${each}`, total.recomputed, formatBytes],
     ["nodes drawn", total.nodes, formatCount],
     ...more,

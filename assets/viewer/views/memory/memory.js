@@ -515,8 +515,7 @@ function liveMemory(store, isAll, peak) {
   const { live_memory, live_points } = store.scene;
   if (!live_points.length) return "";
   const { nbytes, where, kinds } = livePeakOf(store);
-  const words = kinds.map(({ kind, own }) => `${kindOfAll(kind)} ${formatBytes(own)}`).join(", ");
-  const all = `All memory at ${where}, ${formatBytes(nbytes)}: ${words}.`;
+  const all = `All memory at ${where}: ${formatBytes(nbytes)}.`;
   const saved = formatBytes(kinds.find(({ kind }) => kind === "saved")?.own ?? 0);
   const isSame = saved === formatBytes(peak);
   const other = isSame

@@ -17,7 +17,7 @@ import { moduleTimes, nameOfModules } from "../../scene/module_times_tree.js";
 import { profileRange } from "../../scene/range_profile.js";
 import { timedSteps } from "../../scene/step_of_time_or_node.js";
 import { lineLink } from "../panels_and_tables.js";
-import { heldBytesAt, isStopped, releasedIn } from "../../scene/sum_and_describe_saved_bytes.js";
+import { heldBytesAt } from "../../scene/sum_and_describe_saved_bytes.js";
 import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
@@ -37,20 +37,17 @@ import {
 const MAX_ROWS = 60;
 const BETWEEN = "between ops";
 const NUMBERS = ["runs", "time", "share"];
-/** @type {Record<string, string>} */
-const MEANINGS = {
-  runs: "how many ops and nodes ran",
-  time: "of ops and nodes, without what they call that has a row of its own",
-  share: "of the time in which something ran",
-};
-
 /**
  * @param {number} first of the columns that are aligned right
  * @param {number} last
  * @returns {(text: string, at: number) => HTMLElement}
  */
 const headCell = (first, last) => (text, at) =>
-  h("th", { class: at < first || at > last ? "" : "agv-right", text, title: MEANINGS[text] ?? "" });
+  h("th", {
+    class: at < first || at > last ? "" : "agv-right",
+    text,
+    title: text === "runs" ? "of ops and of nodes" : "",
+  });
 
 const PART = "agv-phase-part";
 
@@ -336,7 +333,6 @@ export class RangeProfilePanel {
   #totals([start, end], times) {
     const { scene } = this.store;
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
-    const released = releasedIn(scene, [start, end]).reduce((sum, { nbytes }) => sum + nbytes, 0);
     const most = Math.max(1, ...times.phases.map(({ total }) => total));
     // The sentence and the comparison, too, have compilations apart from phases.
     const line = (
@@ -386,7 +382,6 @@ export class RangeProfilePanel {
       propertyList([
         ["duration", this.range || times.idle > 0 ? duration : ""],
         ["saved tensors", this.range ? `${formatBytes(before)} → ${formatBytes(after)} held` : ""],
-        ["released", this.range ? formatBytes(released) : ""],
       ]),
     ];
   }

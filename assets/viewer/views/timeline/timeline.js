@@ -98,7 +98,7 @@ export class Timeline {
           "agv-view-head",
           this.profile.sentence,
           h("span", "agv-muted agv-clamp", this.#summary()),
-          h("span", "agv-end agv-muted agv-key-hint", "drag to profile a range"),
+          h("span", "agv-end agv-muted agv-wide-only", "drag to profile a range"),
           this.window.makeAxisSwitch(),
           warm && h("span", "agv-muted agv-warm-up", `${warm}; sums of all steps leave it out`),
         ),

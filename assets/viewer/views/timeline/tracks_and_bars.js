@@ -38,16 +38,16 @@ const MODULE_ROWS = 2;
 
 /** @type {[name: string, meaning: string][]} what the rows show, for the help and their tooltips */
 export const ROW_MEANINGS = [
-  ["steps", "training steps; a click shows one in all views"],
+  ["steps", "a click shows one in all views"],
   ["forward", "the forward, and below it the modules"],
   ["compile", "torch.compile compiles"],
-  ["backward", "calls of backward, and below them the blocks and nodes that run"],
+  ["backward", "its calls, and below them the blocks and nodes"],
   ["nested", "backward inside backward"],
   ["recompute", "checkpoint regions that run again"],
   ["optimizer", "optimizer.step()"],
   ["hooks", "runs of your hooks"],
   ["modes", "no_grad, inference_mode, autocast and others that you set"],
-  ["gradients", "gradients added to .grad"],
+  ["gradients", "added to .grad"],
   ["marks", "random draws, writes into buffers, requires_grad_()"],
   ["cuda:0 stream 3", "when a stream ran modules and nodes, with record(device_time=True)"],
 ];
