@@ -388,6 +388,7 @@ def test_bytes_more_and_less_have_bars_that_add_up(open_page, traces, tmp_path, 
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 900})
     page.goto(report.as_uri())
+    page.wait_for_selector(".agv-two-lines")
     table = page.locator(".agv-compare table.agv-table-stacked:visible").last
     rows = [
         [cell.text_content() for cell in row.locator("td").all()]
