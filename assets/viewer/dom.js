@@ -170,6 +170,12 @@ export function propertyList(pairs) {
 }
 
 /**
+ * @param {Element} element
+ * @param {boolean} on
+ */
+export const setPressed = (element, on) => element.setAttribute("aria-pressed", String(on));
+
+/**
  * Return a row of buttons of which one is pressed.
  *
  * @param {string[]} names
@@ -179,19 +185,17 @@ export function propertyList(pairs) {
  */
 export function choice(names, first, choose) {
   const group = h("span", { class: "agv-choice", attrs: { role: "group" } });
-  const setPressed = (/** @type {string} */ name) => {
-    for (const child of group.children) {
-      child.setAttribute("aria-pressed", String(child.textContent === name));
-    }
+  const show = (/** @type {string} */ name) => {
+    for (const child of group.children) setPressed(child, child.textContent === name);
   };
   for (const name of names) {
     const press = () => {
-      setPressed(name);
+      show(name);
       choose(name);
     };
     group.append(button(name, "", press, name));
   }
-  setPressed(first);
+  show(first);
   return group;
 }
 

@@ -40,7 +40,7 @@ from autogradviz.events import (
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from autogradviz.analysis.tensor_and_module_tables import Tensors
     from autogradviz.event_log import Log
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 _WHOLE_MODULE: Final = "external_utils.py"
 _ARGUMENT: Final = "fn."
 """Dynamo compiles a module of a library by compiling a function of its own with this argument."""
+_METHOD: Final = re.compile(r"\w\.\w+$")
+_FIRST_ARGUMENT: Final = re.compile(r"(?:async )?def (?P<function>\w+)\(\s*(?P<argument>\w+)")
 
 _make_op = maker(CompiledOp)
 
@@ -151,11 +153,13 @@ class _Builder:
         region_id, compile_id = event.compiled_region_id, event.compile_id
         captured = self._last(self._captured, event)
         whole = captured is not None and captured.code_file.endswith(_WHOLE_MODULE)
-        graphs = self._read_graphs(region_id, _ARGUMENT if whole else "")
+        runs_of = self._runs.get(region_id, [])
+        argument = _ARGUMENT if whole else self._receiver(captured, runs_of)
+        graphs = self._read_graphs(region_id, argument)
         slots = self._slots.get(region_id, [])
         tensors = [each.position for each in slots if each.slot_kind != "size"]
         places = {position: place for place, position in enumerate(tensors)}
-        runs = tuple(map(self._run, self._runs.get(region_id, [])))
+        runs = tuple(map(self._run, runs_of))
         started = self._last(self._started, event)
         cached = self._last(self._cached, event)
         code_name = captured.code_name if captured and not whole else _first_function(graphs)
@@ -193,6 +197,20 @@ class _Builder:
             memory_budget=event.memory_budget,
             policies=captured.policy_count if captured else 0,
         )
+
+    def _receiver(self, captured: Any, runs: Sequence[RegionRan]) -> str:
+        """Return the prefix of what belongs to the object of a compiled method, "s." or "".
+
+        PyTorch names parameters and modules by the first argument of the method; one that is not
+        called "self" is a variable like any other to it. A region runs at the line that defines
+        its function.
+        """
+        place = self._stacks.location(runs[0].stack_id) if runs and captured else None
+        if place is None or not _METHOD.search(place.function):
+            return ""
+        found = _FIRST_ARGUMENT.match(place.text)
+        same = found is not None and found["function"] == captured.code_name
+        return f"{found['argument']}." if found is not None and same else ""
 
     @staticmethod
     def _source_name(name: str, graphs: _Graphs) -> str:
@@ -251,7 +269,7 @@ class _Builder:
             nbytes=row.nbytes,
             location=self._locations.of(row.filename, row.lineno, row.function, row.text),
             library=row.library,
-            module=row.module_name.removeprefix(argument),
+            module=f"{row.module_name}.".removeprefix(argument).removesuffix("."),
             module_type=row.module_type,
             arguments=row.argument_names,
             forward_op=forward.get(row.forward_name) if backward else None,

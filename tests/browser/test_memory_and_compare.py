@@ -108,9 +108,18 @@ def test_all_memory_at_its_peak_is_that_of_the_recording(open_page):
     stage = Stage(open_page(), scene)
     stage.show("memory")
     words = stage.page.text_content(".agv-memory .agv-difference-more")
-    assert words.startswith(f"All memory at its peak, {format_bytes(peak.total)}: ")
-    assert f"parameters {format_bytes(peak.nbytes['parameters'])}" in words
-    assert words.endswith("What else is in memory is unknown: cpu has no counter.")
+    assert words.startswith(f"All memory at its peak: {format_bytes(peak.total)}. ")
+    assert words.endswith("Other memory is unknown: PyTorch does not count that of cpu.")
+    # The title and the table of all memory are of all memory.
+    stage.page.get_by_role("button", name="all memory", exact=True).click()
+    assert sentence_of(stage.page).startswith(f"{format_bytes(peak.total)} of memory held at its")
+    rows = [
+        [cell.text_content() for cell in row.locator("td").all()[:2]]
+        for row in stage.page.locator(".agv-memory tbody tr").all()
+    ]
+    assert ["parameters", format_bytes(peak.nbytes["parameters"])] in rows
+    assert ["saved tensors", format_bytes(peak.nbytes["saved"])] in rows
+    assert "checkpointing it" not in stage.page.inner_text(".agv-memory")
     assert recordings.plain().live_memory == ()
 
 
@@ -163,11 +172,11 @@ def test_layers_of_all_memory_add_up_to_it_in_each_step(open_page, picture):
         page.select_option(".agv-step-menu select", str(at))
         points = [p for p in scene.live_points if step.start_ns < p.time_ns <= step.end_ns]
         highest = max(points, key=lambda point: sum(kinds(point)))
-        words = page.text_content(".agv-memory .agv-difference-more")
         peak = format_bytes(sum(kinds(highest)))
-        assert words.startswith(f"All memory at the peak of step {at}, {peak}: ")
-        assert f"saved tensors {format_bytes(highest.saved)}" in words or not highest.saved
-        assert f"optimizer state {format_bytes(highest.optimizer_state)}" in words or at == 0
+        assert sentence_of(page).startswith(f"{peak} of memory held at the peak of step {at}, ")
+        rows = page.locator(".agv-memory tbody tr").all_text_contents()
+        assert f"saved tensors{format_bytes(highest.saved)}" in rows or not highest.saved
+        assert f"optimizer state{format_bytes(highest.optimizer_state)}" in rows or at == 0
     page.screenshot(path=picture("memory-all"))
 
 
@@ -379,7 +388,7 @@ def test_bytes_more_and_less_have_bars_that_add_up(open_page, traces, tmp_path, 
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 900})
     page.goto(report.as_uri())
-    page.locator(".agv-compare").get_by_role("button", name="bytes", exact=True).click()
+    page.wait_for_selector(".agv-two-lines")
     table = page.locator(".agv-compare table.agv-table-stacked:visible").last
     rows = [
         [cell.text_content() for cell in row.locator("td").all()]
@@ -442,7 +451,11 @@ def test_steps_are_compared_with_their_folds(open_page):
     page = stage.page
     assert "in both steps" in page.text_content(".agv-difference")
     caption = page.text_content(".agv-totals caption")
-    assert caption == "time, 1 step each: too few for a result"
+    assert caption.startswith("times are of one step each; to compare them, record 4 steps")
+    assert "Durations" not in page.inner_text(".agv-compare")
+    losses = [f"{scene.steps[at].loss:#.3g}" for at in (-2, -1)]
+    [loss] = page.locator(".agv-totals tr", has_text="loss").all()
+    assert [cell.text_content() for cell in loss.locator("td").all()[:2]] == losses
     *titles, held = page.locator(".agv-two-fold > .agv-muted").all_text_contents()
     assert held.startswith("Held")
     for at, title in enumerate(titles):

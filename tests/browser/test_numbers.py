@@ -46,6 +46,17 @@ def test_views_display_the_sums_of_the_python_api(open_page, name):
     assert profile["saved tensors"] == f"0 B → {format_bytes(sizes.held)} held"
 
 
+@pytest.mark.parametrize("name", ["transformer", "checkpointed", "failing"])
+def test_no_view_displays_a_value_that_is_missing(open_page, name):
+    stage = Stage(open_page(), PROGRAMS[name]()._scene)
+    for view in ("fold", "tensors", "memory", "source", "graph", "timeline", "findings", "compare"):
+        if stage.page.query_selector(f'[data-view="{view}"]') is None:
+            continue
+        stage.show(view)
+        text = stage.page.text_content(".agv")
+        assert [word for word in ("undefined", "[object", "null", "NaN") if word in text] == []
+
+
 @pytest.mark.parametrize("name", ["transformer", "checkpointed"])
 def test_source_view_displays_the_bytes_of_each_line(open_page, name):
     trace = PROGRAMS[name]()

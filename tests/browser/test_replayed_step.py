@@ -180,20 +180,6 @@ def test_a_double_click_on_a_chevron_opens_a_group(open_page):
     assert frame["x"] + frame["width"] <= left + canvas.bounding_box()["width"] / scale + 1
 
 
-def test_the_comparison_says_which_step_other_views_show(open_page):
-    stage = stage_of(open_page, recordings.equal_steps(), "compare")
-    choice = stage.page.locator(".agv-compare .agv-choice").first
-
-    def pressed():
-        return choice.locator("[aria-pressed=true]").all_text_contents()
-
-    assert pressed() == ["all steps"]
-    stage.page.select_option(".agv-top-bar .agv-step-menu select", label="step 2")
-    assert pressed() == ["after"]
-    stage.page.select_option(".agv-top-bar .agv-step-menu select", label="step 0")
-    assert pressed() == []
-
-
 def test_folds_of_a_comparison_are_wide_in_a_narrow_view(open_page):
     size = {"width": 900, "height": 900}
     stage = stage_of(open_page, recordings.equal_steps(), "compare", size)

@@ -126,7 +126,9 @@ def test_timeline_sums_the_recording_and_a_selected_range(timeline, picture):
         stage = timeline(scene, color_scheme=theme)
         stage.page.click(".agv-panel-profile .agv-choice >> text='node'")
         phases = {row[1] for row in sum_rows(stage)}
-        assert phases - {"outside"} == {"forward", "backward", "recompute", "accumulate"}
+        rest = {"outside", "Python, PyTorch's engine"}
+        assert phases - rest == {"forward", "backward", "recompute", "accumulate"}
+        assert [row[0] for row in sum_rows(stage)].index("between ops") == len(sum_rows(stage)) - 1
         counts = {row[0]: int(row[3]) for row in sum_rows(stage) if row[1] == "accumulate"}
         accumulated = [s for s in scene.spans if s.label == "AccumulateGrad"]
         assert sum(counts.values()) == len(accumulated) > 0
@@ -247,7 +249,13 @@ def test_a_first_step_that_is_far_longer_is_marked_as_warm_up(timeline, picture)
     scene = replace(scene, summary=replace(scene.summary, warm_up=8.04))
     stage = timeline(scene)
     words = stage.page.text_content(".agv-timeline .agv-warm-up")
-    assert words == "step 0 is warm-up: 8.0× the time of the longest other step"
+    assert words.startswith("step 0 is warm-up: 8.0× the time of the longest other step; ")
+    # The title and the profile are of the other steps.
+    assert "without the warm-up" in stage.page.text_content(".agv-panel-profile .agv-view-head")
+    ran = sum(each.ns for each in scene.call_times if each.step > 0 and each.phase == "backward")
+    row = stage.page.locator(".agv-phases tr", has_text="nodes").locator("td").nth(1)
+    number, unit = row.text_content().split()
+    assert float(number) * {"µs": 1e3, "ms": 1e6}[unit] == pytest.approx(ran, rel=0.01)
     stage.page.screenshot(path=picture("timeline-warm-up"))
 
 
@@ -255,6 +263,8 @@ def test_time_view_of_a_failing_step_says_when_backward_stopped(timeline):
     stage = timeline(recordings.failing())
     sentence = stage.page.text_content(".agv-timeline .agv-sentence")
     assert sentence.startswith("Backward stopped after ")
+    first = next(row for row in sum_rows(stage) if row[0].startswith("recordings.py:"))
+    assert f". {first[0]} takes " in sentence
 
 
 def zoom_pan_and_return(stage):

@@ -113,6 +113,46 @@ def test_saved_slots_add_up_to_what_the_node_holds(backend, engine):
     assert kinds == {"value", "input"}
 
 
+class Short(nn.Module):
+    """A block whose methods call it by another name."""
+
+    def __init__(s):
+        super().__init__()
+        s.norm, s.up = nn.LayerNorm(8), nn.Linear(8, 16)
+
+    def forward(s, x):
+        return torch.tanh(s.up(s.norm(x)))
+
+
+def test_modules_are_named_alike_whatever_the_methods_call_the_module():
+    compiled = torch.compile(Short(), backend="aot_eager")
+    trace = record(training(compiled, 3, 8))
+    (region,) = trace.compiled_regions()
+    assert {op.module for op in region.forward_ops} == {"", "norm", "up"}
+    assert {slot.source for slot in region.saved} >= {"norm.weight", "up.weight"}
+
+
+def times_two(s, x):
+    return s(x) * 2
+
+
+def test_a_module_that_a_function_gets_keeps_its_name():
+    block = Short()
+    compiled = torch.compile(times_two, backend="aot_eager")
+    trace = record(lambda: compiled(block, torch.randn(3, 8)).sum().backward())
+    (region,) = trace.compiled_regions()
+    assert {op.module for op in region.forward_ops} == {"", "s", "s.norm", "s.up"}
+
+
+def test_a_region_has_the_line_of_its_times():
+    trace = record(training(torch.compile(Short(), backend="aot_eager"), 3, 8))
+    scene = trace._viewer_scene
+    [region] = scene.compiled_regions
+    [step] = scene.compiled_steps
+    line = line_of("def forward(s, x):")
+    assert (region.lineno, step.lineno, scene.nodes[region.nodes[0]].lineno) == (line,) * 3
+
+
 def test_what_a_run_saves_is_held_from_that_run_on():
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
     compiled = torch.compile(model, backend="aot_eager")

@@ -191,7 +191,7 @@ def test_bytes_of_identical_blocks_are_those_of_each():
     folded = build_region_scene(region_of(*first, *second, other))
     labels = texts(folded, "label", "blocks")
     alone = texts(build_region_scene(region_of(*first)), "label", "blocks")
-    assert [label for label in labels if label.endswith(" each")] == [f"{alone[0]} each"]
+    assert [label for label in labels if label.endswith(" per block")] == [f"{alone[0]} per block"]
     assert len(labels) == 2
 
 

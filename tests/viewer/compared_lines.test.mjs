@@ -81,11 +81,19 @@ test("lines of one side come first, then those whose bytes at the peak differ mo
     { ...line("parts", [8, 9], [20, 0], [20, 0]), module: "h.*" },
     { ...line("parts", [8, 9], [20, 0], [20, 0]), module: "ln" },
     { ...line("each block", [9, 9], [99, 0], [99, 0]), merged: 0 },
+    line("as many, held for less", [10, 10], [4, 1], [5, 5]),
+    line("other ops", [11, 11], [8, 8], [8, 8], {
+      status: "changed",
+      other_nodes: "+ReluBackward0",
+    }),
   ];
   const found = linesThatDiffer(rows);
   assert.deepEqual(
     found.map(({ label }) => label),
-    ["only before", "only after", "more", "less", "parts", "little", "saved"],
+    [
+      ...["only before", "only after", "more", "less", "parts"],
+      ...["as many, held for less", "little", "saved", "other ops"],
+    ],
   );
   const [parts] = found.filter(({ label }) => label === "parts");
   assert.deepEqual(

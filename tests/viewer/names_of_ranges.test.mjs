@@ -3,11 +3,14 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { nameRange } from "../../assets/viewer/scene/format_numbers_and_names.js";
+import {
+  formatBytes,
+  nameRange,
+} from "../../assets/viewer/scene/format_numbers_and_names.js";
 import { warmUpText } from "../../assets/viewer/scene/idle_and_compile_times.js";
 import {
   modulesThatDiffer,
-  signedBytes,
+  signed,
 } from "../../assets/viewer/views/compare/bytes_more_and_less.js";
 
 test("numbers that differ in one place are a range", () => {
@@ -61,6 +64,6 @@ test("a folded row of modules has the name of their range and the sum of their b
 });
 
 test("bytes more and less have their sign", () => {
-  assert.equal(signedBytes(-7.1 * MB), "−7.1 MB");
-  assert.equal(signedBytes(400), "+400 B");
+  assert.equal(signed(-7.1 * MB, formatBytes), "−7.1 MB");
+  assert.equal(signed(400, formatBytes), "+400 B");
 });

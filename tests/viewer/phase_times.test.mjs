@@ -10,6 +10,7 @@ import {
   stoppedBackward,
   timeSentence,
 } from "../../assets/viewer/scene/phase_times.js";
+import { timedSteps } from "../../assets/viewer/scene/step_of_time_or_node.js";
 
 const ms = 1e6;
 
@@ -145,4 +146,27 @@ test("a line that stalls in one step has that step in its sentence", () => {
   const stalled = mostlyInStep(times(2, 40, 3), { ...line, time: 45 * ms });
   assert.equal(stalled, "; 40 ms in step 1 alone");
   assert.equal(mostlyInStep(times(2, 4, 3), { ...line, time: 9 * ms }), "");
+});
+
+test("the time of all steps leaves a warm-up out", () => {
+  const step = (start, end) => ({ start_ns: start * ms, end_ns: end * ms });
+  const scene = {
+    ...{ spans: [], summary: { warm_up: 9 } },
+    steps: [step(0, 90), step(90, 95), step(95, 100)],
+    call_times: [0, 1, 2].map((own) => ({
+      ...{ phase: "outside", step: own, ns: (own ? 2 : 50) * ms },
+    })),
+  };
+  const opsOf = (shown) => {
+    const { range, step: timed } = timedSteps({ scene, end: 100 * ms }, shown);
+    const { active, phases } = phaseTimes({ scene }, range, timed);
+    return [active / ms, phases.at(-1).ops / ms];
+  };
+  assert.deepEqual([-1, 0, 1].map(opsOf), [
+    [10, 4],
+    [90, 50],
+    [5, 2],
+  ]);
+  scene.summary.warm_up = 0;
+  assert.deepEqual(opsOf(-1), [100, 54]);
 });

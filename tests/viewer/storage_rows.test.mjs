@@ -38,7 +38,7 @@ const storeOf = (storages, step) => ({
   subscribe() {},
   scene: {
     storages,
-    module_calls: [],
+    summary: { root: "" },
     counted_storages: storages,
     steps: [
       { start_ns: 0, end_ns: 10 },
@@ -66,7 +66,7 @@ test("a row has its bytes in all and those at the peak", () => {
   assert.deepEqual([row.storages.length, row.nbytes, row.atPeak], [13, 104, 8]);
 });
 
-const namesIn = (storages) => namesOf({ storages, module_calls: [] }, storages);
+const namesIn = (storages) => namesOf({ summary: { root: "" } }, storages);
 
 test("a row of several tensors has the range of their names", () => {
   const outs = [0, 2, 1].map((at) =>
@@ -96,11 +96,8 @@ test("a name has the path of the module that returned the tensor, or that saved 
   const own = storage(2, [], { name: "x", module: "UNet" });
   const weight = storage(3, [], { name: "d2.weight", module: "d2" });
   assert.equal(namesIn([out]), "UNet.d2.c out");
-  const scene = {
-    storages: [out, input, own],
-    module_calls: [{ module: "UNet" }],
-  };
-  const names = scene.storages.map((each) => namesOf(scene, [each]));
+  const scene = { summary: { root: "UNet" } };
+  const names = [out, input, own].map((each) => namesOf(scene, [each]));
   assert.deepEqual(names, ["d2.c out", "d2.c input", "x"]);
   assert.equal(namesIn([weight]), "d2.weight");
 });

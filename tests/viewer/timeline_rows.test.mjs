@@ -77,13 +77,17 @@ test("no bar of a block or node leaves its backward call", () => {
   }
 });
 
-test("a number alone is ambiguous next to numbers of something else", () => {
+test("a number alone names a bar only if one thing is numbered in its row", () => {
   const module = (label, at) =>
     span("module", at, at + 10, { label, depth: 1 });
-  const ambiguous = (...labels) =>
-    track("forward", labels.map(module)).bars.map((bar) => bar.ambiguous);
-  assert.deepEqual(ambiguous("h.0", "h.1", "head"), [false, false, false]);
-  assert.deepEqual(ambiguous("down.0", "up.0"), [true, true]);
+  const named = (...labels) => {
+    const { bars, numbered } = track("forward", labels.map(module));
+    return [numbered, ...bars.map(({ number }) => number)];
+  };
+  const blocks = named("h.0", "h.1", "h.2", "head");
+  assert.deepEqual(blocks, ["h.0–2", "0", "1", "2", undefined]);
+  const several = named("down.0", "up.0");
+  assert.deepEqual(several, ["", undefined, undefined]);
 });
 
 test("several steps are a track, one step is not", () => {

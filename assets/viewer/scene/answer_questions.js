@@ -10,6 +10,7 @@ import {
   placeOf,
 } from "./format_numbers_and_names.js";
 import { kindTitles } from "./saved_kind_colors.js";
+import { timedSteps } from "./step_of_time_or_node.js";
 import { phaseTimes, shareText, timeSentence } from "./phase_times.js";
 import { profileRange } from "./range_profile.js";
 import { isHeldAtPeak } from "./storage_holds.js";
@@ -276,13 +277,11 @@ function whatFills(sceneIndex, _, step) {
  * @returns {Answer | null}
  */
 function slowest(sceneIndex, by, step) {
-  const chosen = step < 0 ? null : sceneIndex.scene.steps[step];
-  /** @type {[number, number]} */
-  const range = chosen ? [chosen.start_ns, chosen.end_ns] : [0, sceneIndex.end];
-  const rows = profileRange(sceneIndex, range, by === "module" ? by : "line", step);
+  const { range, step: timed } = timedSteps(sceneIndex, step);
+  const rows = profileRange(sceneIndex, range, by === "module" ? by : "line", timed);
   const line = by === "module" ? rows[0] : rows.find(({ filename }) => filename);
   if (!line) return null;
-  const times = phaseTimes(sceneIndex, range, step);
+  const times = phaseTimes(sceneIndex, range, timed);
   const { active, phases } = times;
   const compiling = phases.reduce((sum, { compiled }) => sum + compiled, 0);
   const lead = !by

@@ -16,45 +16,36 @@ export function formatBytes(nbytes) {
 }
 
 /**
- * A duration from nanoseconds: `4.1 ms`.
+ * A duration from nanoseconds with three digits, or a whole number: `4.10 ms`, `10 ms`.
  *
  * @param {number} ns
- * @param {number} [more] digits than usual
+ * @param {number} [places] after the point
  * @returns {string}
  */
-export function formatDuration(ns, more = 0) {
+export function formatDuration(ns, places) {
   if (ns < 1e3) return `${Math.round(ns)} ns`;
-  if (ns < 1e6) return `${digits(ns / 1e3, more)} µs`;
-  if (ns < 1e9) return `${digits(ns / 1e6, more)} ms`;
-  return `${digits(ns / 1e9, more)} s`;
+  const [value, unit] = ns < 1e6 ? [ns / 1e3, "µs"] : ns < 1e9 ? [ns / 1e6, "ms"] : [ns / 1e9, "s"];
+  const usual = Number.isInteger(value) ? 0 : value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return `${value.toFixed(places ?? usual)} ${unit}`;
 }
 
 /**
- * Times with as many digits as tell them apart: `3.1805 s`, `3.1810 s`.
+ * Times with as many places as tell them apart, and one more if they are rounded: equal steps
+ * differ by equal amounts in the texts, too. All have the same number: `3.1805 s`, `3.1810 s`.
  *
  * @param {number[]} times
  * @returns {string[]}
  */
 export function formatTimes(times) {
-  const textsWith = (/** @type {number} */ more) => times.map((time) => formatDuration(time, more));
+  const textsWith = (/** @type {number} */ places) => times.map((ns) => formatDuration(ns, places));
   const count = new Set(times).size;
-  let more = 0;
-  while (more < 8 && new Set(textsWith(more)).size < count) more++;
-  // Equal steps differ by equal amounts in the texts, too.
-  const next = textsWith(more + 1);
-  const isRound = textsWith(more).every((text, at) => parseFloat(text) === parseFloat(next[at]));
-  return more && !isRound ? next : textsWith(more);
-}
-
-/**
- * @param {number} value
- * @param {number} more digits than usual
- * @returns {string}
- */
-function digits(value, more) {
-  const places = value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-  if (more) return value.toFixed(places + more);
-  return Number.isInteger(value) ? String(value) : value.toFixed(places).replace(/(\.\d)0$/, "$1");
+  const isApart = (/** @type {number} */ places) => new Set(textsWith(places)).size === count;
+  const isExact = (/** @type {number} */ places) =>
+    textsWith(places).every((text, at) => parseFloat(text) === parseFloat(textsWith(9)[at]));
+  let places = 0;
+  while (places < 9 && !(isApart(places) && (isExact(places) || (places && isApart(places - 1)))))
+    places++;
+  return textsWith(places);
 }
 
 const counts = new Intl.NumberFormat("en-US");
@@ -197,3 +188,22 @@ export const dotted = (parts) => parts.filter(Boolean).join(" · ");
  * @returns {string} "gpt.py:53"
  */
 export const placeOf = ({ filename, lineno }) => formatPlace(filename, lineno);
+
+/** @param {string} text */
+export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/**
+ * @param {string} path
+ * @returns {string} "h.*.attn" of "h.3.attn"
+ */
+export const mergeNumbers = (path) => path.replace(/(^|\.)\d+(?=\.|$| )/g, "$1*");
+
+/**
+ * @param {import("../types.js").Scene} scene
+ * @param {string} module
+ * @returns {string} its name in the model, which has the same one as an attribute or by its class
+ */
+export function inModel({ summary: { root } }, module) {
+  if (module === root) return "";
+  return root && module.startsWith(`${root}.`) ? module.slice(root.length + 1) : module;
+}

@@ -90,7 +90,7 @@ const TIME_FACTOR = 1.5;
 const TIME_SHARE = 0.02;
 
 /** Steps that count from which on the percentage of a time says something. */
-const MANY_STEPS = 3;
+export const MANY_STEPS = 3;
 
 /** @param {import("../types.js").SceneComparisonRow[]} rows of a comparison */
 export const isMeasured = (rows) => {

@@ -7,9 +7,9 @@
  * it. Phases, what is outside of them, and idle time add up to the duration.
  */
 
-import { formatDuration } from "./format_numbers_and_names.js";
+import { capitalized, formatDuration } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes } from "./idle_and_compile_times.js";
-import { stepAt } from "./step_of_time_or_node.js";
+import { isTimed, stepAt } from "./step_of_time_or_node.js";
 import { isStopped } from "./sum_and_describe_saved_bytes.js";
 
 /** @typedef {import("./scene_index.js").SceneIndex} SceneIndex */
@@ -41,7 +41,7 @@ const ORDER = /** @type {const} */ (["backward", "optimizer", "forward"]);
 /**
  * @param {SceneIndex} sceneIndex
  * @param {[start: number, end: number]} range
- * @param {number} [step] index of the step that is the range, -1 for the recording
+ * @param {number} [step] index of the step that is the range, -1 or AFTER_WARM_UP for the recording
  * @returns {PhaseTimes}
  */
 export function phaseTimes({ scene }, [start, end], step) {
@@ -86,7 +86,7 @@ export function phaseTimes({ scene }, [start, end], step) {
   if (step !== undefined) {
     for (const phase of Object.values(phases)) phase.ops = 0;
     for (const row of scene.call_times) {
-      if (row.phase === "recompute" || (step >= 0 && row.step !== step)) continue;
+      if (row.phase === "recompute" || !isTimed(step, row.step)) continue;
       const phase = phases[row.phase];
       phase.ops = Math.min(phase.total - phase.compiled, (phase.ops ?? 0) + row.ns);
     }
@@ -154,9 +154,6 @@ export function timeSentence(times, lead = "", more = "") {
   if (outside > active / 200) rest.push(`outside ${share(outside)}`);
   return rest.length ? `${text}; ${rest.join(", ")}.` : `${text}.`;
 }
-
-/** @param {string} word */
-const capitalized = (word) => word[0].toUpperCase() + word.slice(1);
 
 /**
  * @param {SceneIndex} sceneIndex

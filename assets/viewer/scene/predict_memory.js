@@ -4,9 +4,6 @@
  * `autogradviz/analysis/predict_memory.py`, for the selection of the reader.
  */
 
-/** Bytes per second that are assumed for copies to and from the host (PCIe 3.0, 16 lanes). */
-const BANDWIDTH = 12e9;
-
 /**
  * @typedef {object} Prediction
  * @property {number} peak in bytes
@@ -14,7 +11,6 @@ const BANDWIDTH = 12e9;
  * @property {[number, number]} recomputeRangeNs in the fastest and in the slowest step
  * @property {number} steps that would recompute or copy
  * @property {number} copied bytes in a step
- * @property {number} addedNs by recomputations and copies
  * @property {Curve} curve over event numbers
  * @property {() => Held} held what is held at the peak
  */
@@ -133,7 +129,6 @@ export function predictMemory(
     recomputeRangeNs: [durations[0] ?? 0, durations.at(-1) ?? 0],
     steps: new Set([...recomputeNs.keys(), ...copied.keys()]).size,
     copied: bytes,
-    addedNs: median(durations) + ((2 * bytes) / BANDWIDTH) * 1e9,
     curve,
   };
 }

@@ -3,6 +3,7 @@
 
 import { formatPlace } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes, overlapOf } from "./idle_and_compile_times.js";
+import { isTimed } from "./step_of_time_or_node.js";
 
 /** @typedef {"node" | "module" | "line"} Grouping */
 /** @typedef {[start: number, end: number]} TimeRange nanoseconds */
@@ -51,7 +52,7 @@ export function recomputedByNode({ spans }, { runs_ns: runs }) {
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {TimeRange} range
  * @param {Grouping} grouping
- * @param {number} [step] index of the step that is the range, -1 for the recording
+ * @param {number} [step] index of the step that is the range, -1 or AFTER_WARM_UP for the recording
  * @returns {ProfileRow[]} the longest first
  */
 export function profileRange({ scene, end: last }, [start, end], grouping, step) {
@@ -112,7 +113,7 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
   ) => ({ node: name, module: node.module || "no module", line: "no line" })[grouping];
   const byCalls = grouping !== "node" && step !== undefined;
   for (const row of byCalls ? scene.call_times : []) {
-    if (Number(step) >= 0 && row.step !== step) continue;
+    if (!isTimed(Number(step), row.step)) continue;
     const phase = /** @type {Phase} */ (row.phase);
     const { filename, lineno } = scene.call_frames[row.origin] ?? {};
     const source = { module: row.module, filename, lineno };

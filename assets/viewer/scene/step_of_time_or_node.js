@@ -30,3 +30,27 @@ export function stepOfNode(scene, node) {
  * @returns {boolean}
  */
 export const inStep = (step, own) => step < 0 || own() === step;
+
+/** In the place of a step: all but the first, which is a warm-up. */
+export const AFTER_WARM_UP = -2;
+
+/**
+ * Return what times are of: a step, or all steps that are no warm-up.
+ *
+ * @param {import("./scene_index.js").SceneIndex} sceneIndex
+ * @param {number} step index, -1 for all
+ * @returns {{range: [start: number, end: number], step: number}}
+ */
+export function timedSteps({ scene, end }, step) {
+  const isAll = step < 0;
+  if (isAll && !scene.summary.warm_up) return { range: [0, end], step: -1 };
+  const { start_ns, end_ns } = scene.steps[isAll ? 1 : step];
+  return { range: [start_ns, isAll ? end : end_ns], step: isAll ? AFTER_WARM_UP : step };
+}
+
+/**
+ * @param {number} step index of the step that is timed, -1 or AFTER_WARM_UP for all
+ * @param {number} own step of a time
+ */
+export const isTimed = (step, own) =>
+  step === AFTER_WARM_UP ? own !== 0 : step < 0 || own === step;

@@ -26,33 +26,6 @@ export const DEFINITIONS = /** @type {[word: string, meaning: string][]} */ ([
 ]);
 
 /**
- * @typedef {object} SavedBytes
- * @property {number} saved
- * @property {number} recomputed
- * @property {number} at_peak
- */
-
-/**
- * Sum storages by a key, each storage where it was saved first.
- *
- * @param {CountedStorage[]} storages
- * @param {(storage: CountedStorage) => string | number} keyOf
- * @returns {Map<string | number, SavedBytes>}
- */
-export function sumBy(storages, keyOf) {
-  /** @type {Map<string | number, SavedBytes>} */
-  const sums = new Map();
-  for (const storage of storages) {
-    const key = keyOf(storage);
-    const sum = sums.get(key) ?? { saved: 0, recomputed: 0, at_peak: 0 };
-    sums.set(key, sum);
-    sum[storage.recomputed ? "recomputed" : "saved"] += storage.nbytes;
-    if (storage.at_peak) sum.at_peak += storage.nbytes;
-  }
-  return sums;
-}
-
-/**
  * Return the bytes that were held at a time.
  *
  * @param {import("../types.js").Scene} scene
@@ -63,20 +36,6 @@ export function heldBytesAt(scene, time) {
   let sum = 0;
   for (const each of scene.counted_storages) if (isHeldAt(each, time)) sum += each.nbytes;
   return sum;
-}
-
-/**
- * Return the storages whose last release is in a range.
- *
- * @param {import("../types.js").Scene} scene
- * @param {[start: number, end: number]} range the end included
- * @returns {CountedStorage[]}
- */
-export function releasedIn(scene, [start, end]) {
-  return scene.counted_storages.filter(({ holds }) => {
-    const last = holds[holds.length - 1];
-    return last >= start && last <= end;
-  });
 }
 
 /**

@@ -2,7 +2,7 @@
 /** The recording's notices, such as that its file is damaged. */
 
 import { h } from "../dom.js";
-import { plural } from "../scene/format_numbers_and_names.js";
+import { capitalized, plural } from "../scene/format_numbers_and_names.js";
 
 /**
  * Return the notices, several of them behind one line unless the file is damaged.
@@ -13,9 +13,7 @@ import { plural } from "../scene/format_numbers_and_names.js";
 export function makeNotices(store) {
   const { notices, torn } = store.scene.summary;
   if (!notices.length) return null;
-  const lines = notices.map((text) =>
-    h("div", "", `${text.charAt(0).toUpperCase()}${text.slice(1)}.`),
-  );
+  const lines = notices.map((text) => h("div", "", `${capitalized(text)}.`));
   const details = h(
     "details",
     "",

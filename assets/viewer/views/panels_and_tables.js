@@ -15,6 +15,16 @@ export function lineLink(store, { filename, lineno }) {
 }
 
 /**
+ * @param {{element: HTMLElement, draw: () => void, destroy: () => void}} view
+ * @returns {import("./registry.js").MountedView} what it is for the page
+ */
+export const mounted = (view) => ({
+  elements: [view.element],
+  redraw: () => view.draw(),
+  destroy: () => view.destroy(),
+});
+
+/**
  * @param {"wide" | "table" | "side"} place in the grid of the view
  * @param {(Node | false | null)[]} head
  * @param {Node[]} body

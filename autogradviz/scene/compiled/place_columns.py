@@ -225,7 +225,7 @@ class _Placement:
         groups += [[s for s in slots if s.kind == kind] for kind in ("input", "size")]
         ribbons = [self._ribbon(group, backward_column) for group in groups if group]
         for ribbon in ribbons if column.repeat > 1 else ():
-            ribbon.label += " each"
+            ribbon.label += " per block"
         return sorted(ribbons, key=lambda ribbon: ribbon.targets[:1])
 
     def _ribbon(self, slots: list[CompiledSlot], backward_column: dict[str, int]) -> Ribbon:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         GraphBreak,
         Recompile,
     )
+    from autogradviz.analysis.types import SourceLocation
     from autogradviz.scene.compiled.place_columns import Place
     from autogradviz.scene.schema import SceneCompiledPicture
 
@@ -235,8 +236,7 @@ def describe_region(
     if region.cache:
         reason = f": {region.cache_reason}" if region.cache_reason else ""
         notes.insert(0, f"cache {region.cache}{reason}")
-    location = region.location or region.compiled_by
-    filename, lineno, _ = source_line(location)
+    filename, lineno, _ = source_line(_begin(region))
     nodes = dict.fromkeys(
         node_index[run.node_id] for run in region.runs if run.node_id in node_index
     )
@@ -253,6 +253,12 @@ def describe_region(
         lineno=lineno,
         nodes=tuple(nodes),
     )
+
+
+def _begin(region: CompiledRegion) -> SourceLocation | None:
+    """Return the line at which a region runs, as in views of times and lines, else its end."""
+    ran = next((run.location for run in region.runs if run.location), None)
+    return ran or region.location or region.compiled_by
 
 
 def slot_rows(
@@ -361,7 +367,7 @@ def _steps(
     for index, region in enumerate(regions):
         for recompile in region.recompiles:
             add_recompile(recompile)
-        filename, lineno, text = source_line(region.location or region.compiled_by)
+        filename, lineno, text = source_line(_begin(region))
         steps.append(
             SceneCompiledStep(
                 kind="region",

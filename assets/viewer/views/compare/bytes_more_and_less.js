@@ -2,7 +2,7 @@
 /** A table, with bars, of the bytes that each module holds more or less in one of two executions. */
 
 import { h } from "../../dom.js";
-import { formatBytes, nameRange } from "../../scene/format_numbers_and_names.js";
+import { formatBytes, mergeNumbers, nameRange } from "../../scene/format_numbers_and_names.js";
 import { rowWith } from "../../payload/lazy_rows.js";
 import { table } from "../panels_and_tables.js";
 
@@ -36,11 +36,12 @@ export const isHeldKnown = (rows) =>
   rows.some(({ kind, at_peak }) => kind === "line" && at_peak.some(Boolean));
 
 /**
- * @param {number} nbytes
+ * @param {number} change
+ * @param {(value: number) => string} format
  * @returns {string} "\u22127.1 MB"
  */
-export const signedBytes = (nbytes) =>
-  `${nbytes < 0 ? "\u2212" : "+"}${formatBytes(Math.abs(nbytes))}`;
+export const signed = (change, format) =>
+  `${change < 0 ? "\u2212" : "+"}${format(Math.abs(change))}`;
 
 /**
  * @param {number} nbytes
@@ -56,7 +57,7 @@ export function differenceBar(nbytes, most) {
     "span",
     `agv-more-less agv-more-${nbytes > 0 ? "bytes" : nbytes ? "less" : "none"}`,
     h("span", "agv-track", nbytes && bar),
-    nbytes ? signedBytes(nbytes) : "same",
+    nbytes ? signed(nbytes, formatBytes) : "same",
   );
 }
 
@@ -73,7 +74,7 @@ export function mergedName(rows, { kind, module, label }) {
   const own = rows
     .filter((row) => row.kind === "module" && !row.merged)
     .map((row) => row.module)
-    .filter((name) => name.replace(/\.\d+(?=\.|$)/g, ".*") === module)
+    .filter((name) => mergeNumbers(name) === module)
     .sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   return own.length ? nameRange(own[0], own[own.length - 1]) : label;
 }

@@ -62,7 +62,7 @@ export function makeComparison(store, palette) {
       h(
         "div",
         "agv-compare-top",
-        total ? totals(total, phasesOf(rows), [before, after], 0, warm) : false,
+        total ? totals(total, phasesOf(rows), [before, after], warm) : false,
         folds.element,
       ),
     ),

@@ -1,10 +1,9 @@
 // @ts-check
 /** Two steps of the recording, aligned by module and source line. */
 
-import { choice, h, listen, propertyList } from "../../dom.js";
+import { h, listen } from "../../dom.js";
 import { formatDuration, formatNorm } from "../../scene/format_numbers_and_names.js";
 import { idleTimes, overlapOf, warmUpText } from "../../scene/idle_and_compile_times.js";
-import { isSavedIn } from "../../scene/storage_holds.js";
 import { panel } from "../panels_and_tables.js";
 import { rowsPanel, totals } from "./totals_and_rows_tables.js";
 import { makeFolds, sideOf } from "./folds_side_by_side.js";
@@ -34,34 +33,26 @@ export function makeStepComparison(store, palette) {
       pair[place] = Number(select.value);
       draw();
       showFolds();
-      showViews();
     });
     return h("label", "agv-menu agv-step-menu", select);
   };
   const head = [h("h3", "", "Steps"), menu(0), h("span", "", "→"), menu(1)];
-  const views = h("span");
-  const showViews = () => {
-    const { step } = store;
-    // The step that all views show may be neither of the two.
-    const own = step < 0 ? "all steps" : ["before", "after"][pair.indexOf(step)];
-    const press = (/** @type {string} */ name) =>
-      store.showStep(name === "before" ? pair[0] : name === "after" ? pair[1] : -1);
-    views.replaceChildren(choice(["all steps", "before", "after"], own ?? "", press));
-  };
-  store.subscribe(["step"], showViews);
-  head.push(h("span", "agv-end agv-muted", "other views show"), views);
   const folds = makeFolds(palette);
-  const idleIn = (/** @type {number} */ start, /** @type {number} */ end) =>
-    overlapOf(idleTimes(scene), start, end);
+  /** @returns {import("./totals_and_rows_tables.js").Figure[]} */
+  const figures = () => {
+    const steps = pair.map((at) => scene.steps[at]);
+    const idle = steps.map(({ start_ns, end_ns }) => overlapOf(idleTimes(scene), start_ns, end_ns));
+    return [
+      ["loss", steps.map(({ loss }) => loss ?? 0), formatNorm],
+      ["idle", idle, formatDuration],
+    ];
+  };
   const draw = () => {
     const rows = compareSteps(store.sceneIndex, pair[0], pair[1]);
     const [total] = rows;
+    const warm = pair.includes(0) ? warmUpText(scene.summary) : "";
     const titles = pair.map((at) => `step ${scene.steps[at].number}`);
     const phases = rows.filter(({ kind }) => kind === "phase");
-    const shared = [...scene.counted_storages].reduce(
-      (sum, each) => sum + (pair.every((at) => isSavedIn(scene, each, at)) ? each.nbytes : 0),
-      0,
-    );
     const show = (/** @type {{first_nodes: number[]}} */ row) => {
       const node = Math.max(...row.first_nodes.slice(1), row.first_nodes[0]);
       if (node >= 0) store.set("selected", { kind: "node", index: node });
@@ -71,39 +62,14 @@ export function makeStepComparison(store, palette) {
         "wide",
         head,
         h("p", "agv-difference", sentenceOfSteps(rows)),
-        h(
-          "div",
-          "agv-compare-top",
-          totals(total, phases, titles, shared, pair.includes(0) ? warmUpText(scene.summary) : ""),
-          folds.element,
-        ),
+        h("div", "agv-compare-top", totals(total, phases, titles, warm, figures()), folds.element),
       ),
       rowsPanel(rows, show),
-      panel(
-        "side",
-        [h("h3", "", "Durations")],
-        h("div", { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } }, ...facts()),
-      ),
     );
   };
   const showFolds = () =>
     folds.show(pair.map((at) => sideOf(`step ${scene.steps[at].number}`, scene, at)));
-  const facts = () =>
-    pair.map((at) => {
-      const { number, start_ns, end_ns, loss } = scene.steps[at];
-      return h(
-        "section",
-        "agv-section",
-        h("h4", "", `step ${number}`),
-        propertyList([
-          ["active", formatDuration(end_ns - start_ns - idleIn(start_ns, end_ns))],
-          ["idle", idleIn(start_ns, end_ns) ? formatDuration(idleIn(start_ns, end_ns)) : ""],
-          ["loss", loss === null ? "" : formatNorm(loss)],
-        ]),
-      );
-    });
   draw();
   showFolds();
-  showViews();
   return element;
 }

@@ -7,7 +7,7 @@
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
 import { chartCanvas, h, onResize } from "../../dom.js";
-import { formatBytes, unbroken } from "../../scene/format_numbers_and_names.js";
+import { dotted, formatBytes, unbroken } from "../../scene/format_numbers_and_names.js";
 import { heldPoints, paintHeld } from "./overlaid_curves_of_bytes_held.js";
 import { largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { paintFold } from "../saved_memory_fold/paint_fold.js";
@@ -72,17 +72,18 @@ export function makeFolds(palette) {
     shown = sides;
     element.hidden = !sides.some(({ fold }) => fold >= 0);
     const [first, second] = sides.map(({ title }) => title);
-    const lines = second ? ` · dashed ${first}, solid ${second}` : "";
+    const lines = `${second ? ` · dashed ${first}, solid ${second}` : ""} · over events`;
     heldTitle.replaceChildren(h("b", "", "Held"), lines);
     sides.forEach(({ title, scene, fold: at, step }, place) => {
       const fold = scene.folds[at];
       const { number = -1 } = (step < 0 && scene.steps[1] && scene.steps[fold?.step]) || {};
-      const own = `${fold?.label && ` for ${fold.label}`}${number < 0 ? "" : ` of step ${number}`}`;
+      const own = fold?.label ? ` for ${fold.label}` : "";
       const shared = fold?.shared_nbytes ? `, ${formatBytes(fold.shared_nbytes)} shared` : "";
       const peak = fold
         ? `${formatBytes(fold.peak_nbytes)} at the peak${own}${shared}`
         : "no saved tensor";
-      panes[place].title.replaceChildren(h("b", "", title), unbroken(` · ${peak}`));
+      const text = ` · ${dotted([number >= 0 && `step ${number}`, peak])}`;
+      panes[place].title.replaceChildren(h("b", "", title), unbroken(text));
       panes[place].canvas.setAttribute("aria-label", `${title}: ${fold?.sentence ?? peak}`);
     });
     draw();

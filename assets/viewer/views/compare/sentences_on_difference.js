@@ -2,7 +2,12 @@
 /** Sentences on what differs between two recordings, two steps, or a forward and its recomputation. */
 
 import { isBeyondSpread, isMeasured, meansPerStep } from "../../scene/graph_colorings.js";
-import { formatBytes, formatDuration, plural } from "../../scene/format_numbers_and_names.js";
+import {
+  capitalized,
+  formatBytes,
+  formatDuration,
+  plural,
+} from "../../scene/format_numbers_and_names.js";
 import { hasSeveralSteps, modulesThatDiffer } from "./bytes_more_and_less.js";
 import { differs } from "../checkpoint/diff_table_rows.js";
 
@@ -44,7 +49,7 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
         ? `backward recomputes nothing instead of ${perStep(again, rows)}`
         : "";
   const result = [peaks(total), checkpoints, stepTimes(rows)].filter(Boolean).join("; ");
-  return [`${capital(result)}.`, [ops, largest(rows)].filter(Boolean).join(" ")];
+  return [`${capitalized(result)}.`, [ops, largest(rows)].filter(Boolean).join(" ")];
 }
 
 /**
@@ -63,9 +68,6 @@ function largest(rows) {
 
 /** @param {{pair: number[]}} pair */
 const size = ({ pair: [before, after] }) => Math.abs(after - before);
-
-/** @param {string} text */
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /**
  * @param {number} nbytes
@@ -98,7 +100,7 @@ export function sentenceOfSteps(rows) {
   const start = line
     ? `${line.lines.filter(Boolean).length ? `Line ${line.lines.find(Boolean)} differs: ` : ""}${line.label}.`
     : "Each line has the same nodes and bytes in both steps.";
-  return `${start} ${capital(peaks(total))}.`;
+  return `${start} ${capitalized(peaks(total))}.`;
 }
 
 /**

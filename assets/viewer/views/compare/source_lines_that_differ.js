@@ -19,7 +19,7 @@ const SUMS = /** @type {const} */ ([...COMPARED, "time_ns"]);
 const newLine = (label) => {
   const none = () => [0, 0];
   const sums = { saved: none(), recomputed: none(), nodes: none(), time_ns: none() };
-  return { label, lines: none(), held: none(), ...sums };
+  return { label, lines: none(), held: none(), others: "", ...sums };
 };
 
 /** @typedef {ReturnType<typeof newLine>} Line */
@@ -42,6 +42,7 @@ export function linesThatDiffer(rows) {
     const [first, second = first] = row.lines;
     line.lines = [line.lines[0] || first, line.lines[1] || second];
     line.held = addPair(line.held, held(row));
+    if (row.status === "changed") line.others ||= row.other_nodes;
     for (const name of SUMS) line[name] = addPair(line[name], row[name]);
   }
   const isNew = (/** @type {Line} */ { lines: [first, second] }) => !first !== !second;
@@ -49,7 +50,13 @@ export function linesThatDiffer(rows) {
   const bytes = (/** @type {Line} */ { saved, recomputed }) => change(saved) + change(recomputed);
   // What only one of them has is the cause, if there is one.
   return [...lines.values()]
-    .filter((line) => isNew(line) || COMPARED.some((name) => differs(line[name])))
+    .filter(
+      (line) =>
+        isNew(line) ||
+        line.others ||
+        differs(line.held) ||
+        COMPARED.some((name) => differs(line[name])),
+    )
     .sort(
       (a, b) =>
         Number(isNew(b)) - Number(isNew(a)) ||
@@ -82,13 +89,17 @@ export function sourceColumns(rows) {
       `agv-two-line ${isThere ? (isOnly ? "agv-two-only" : "") : "agv-absent"}`,
       h("span", "agv-muted", String(numbers[side] || "")),
       h("code", { text: isThere ? label : "", title: label }),
-      h("span", "agv-two-value", isThere ? dotted(SUMS.map(text)) || "nothing" : ""),
+      h("span", "agv-two-value", isThere ? dotted(SUMS.map(text)) || rest(line, side) : ""),
     );
+  };
+  const rest = (/** @type {Line} */ { held, others }, /** @type {0 | 1} */ side) => {
+    if (!differs(held) && others) return side ? others : "";
+    return held[side] ? `${formatBytes(held[side])} held` : "nothing";
   };
   if (!differing.length) return null;
   return h(
     "div",
-    { class: "agv-two-lines", attrs: { tabindex: 0 } },
+    "agv-two-lines",
     ...differing.flatMap((line) => [
       cell(line, 0),
       cell(line, 1),

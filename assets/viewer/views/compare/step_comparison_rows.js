@@ -1,15 +1,12 @@
 // @ts-check
 /** Rows of a comparison of two steps: totals, modules and lines. */
 
-import { placeOf } from "../../scene/format_numbers_and_names.js";
+import { mergeNumbers, placeOf } from "../../scene/format_numbers_and_names.js";
 import { phaseTimes } from "../../scene/phase_times.js";
 import { isSavedIn, peakIn } from "../../scene/storage_holds.js";
 import { stepOfNode } from "../../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
-
-/** The modules of a path, numbered ones merged: "h.*.attn" of "h.3.attn". */
-const mergeNumbers = (/** @type {string} */ path) => path.replace(/\.\d+(?=\.|$)/g, ".*");
 
 /** The modules around and of a path, merged ones with their name: "h.*" and "attn". */
 const partsOf = (/** @type {string} */ path) => path.match(/[^.]+(\.\*)*/g) ?? [];

@@ -2,7 +2,7 @@
 /** Tables of a comparison: the totals, and the rows of modules and lines; of recordings or of steps. */
 
 import { choice, h } from "../../dom.js";
-import { isBeyondSpread, isMeasured, timeBound } from "../../scene/graph_colorings.js";
+import { MANY_STEPS, isBeyondSpread, isMeasured, timeBound } from "../../scene/graph_colorings.js";
 import {
   cutText,
   dotted,
@@ -14,8 +14,14 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panels_and_tables.js";
-import { hasSeveralSteps, isHeldKnown, mergedName, modulesTable } from "./bytes_more_and_less.js";
-import { sourceColumns } from "./source_lines_that_differ.js";
+import {
+  hasSeveralSteps,
+  isHeldKnown,
+  mergedName,
+  modulesTable,
+  signed,
+} from "./bytes_more_and_less.js";
+import { linesThatDiffer, sourceColumns } from "./source_lines_that_differ.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
@@ -63,10 +69,9 @@ export function rowsPanel(table, show) {
         tableRow(row, mergedName(rows, row), isSlower, normed, () => show(row)),
       ),
     );
-    const lines = all.filter((row) => row.kind === "line");
-    const different = lines.filter((row) => row.status !== "same");
+    const lines = new Set(all.flatMap(({ kind, label }) => (kind === "line" ? [label] : [])));
     counted = dotted([
-      `${formatCount(different.length)} of ${plural(lines.length, "row")} of lines differ`,
+      `${formatCount(linesThatDiffer(rows).length)} of ${plural(lines.size, "line")} differ`,
       cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
       means,
     ]);
@@ -82,7 +87,15 @@ export function rowsPanel(table, show) {
     name: 1,
     columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
   });
-  const source = sourceColumns(rows);
+  const columns = sourceColumns(rows);
+  const source =
+    columns &&
+    h(
+      "div",
+      { class: "agv-panel-body", attrs: { tabindex: 0 } },
+      columns,
+      modulesTable(rows, show),
+    );
   const bytes = isHeldKnown(rows) ? "held at the peak" : "saved";
   const filters = [
     choice(["changes", "all"], differs ? "changes" : "all", choose),
@@ -91,21 +104,20 @@ export function rowsPanel(table, show) {
   const turn = (/** @type {string} */ name) => {
     const isTable = name === "modules and lines";
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
-    if (source) source.hidden = name !== "lines";
-    modules?.remove();
-    if (name === "bytes") element.append((modules ??= modulesTable(rows, show)));
-    const own = (source?.childElementCount ?? 0) / 3;
+    if (source) source.hidden = isTable;
+    const own = (columns?.childElementCount ?? 0) / 3;
+    const order = columns?.querySelector(".agv-two-only") ? " after those of one side" : "";
     count.textContent = isTable
       ? counted
-      : name === "bytes"
-        ? "the bytes of a row are the sum of its modules"
-        : `${plural(own, "line")}, largest first${source?.querySelector(".agv-two-only") ? " after those of one side" : ""}${means ? ` · ${means}` : ""} · on the right, bytes ${bytes}: less ← → more`;
+      : dotted([
+          `${plural(own, "line")}, largest first${order}`,
+          means,
+          `on the right, bytes ${bytes}: less ← → more`,
+        ]);
   };
   const title = h("h3", "", source ? "What differs" : "Modules and lines");
   const first = source ? "lines" : "modules and lines";
-  const turns = source ? [choice(["lines", "bytes", "modules and lines"], first, turn)] : [];
-  /** @type {HTMLElement | undefined} */
-  let modules;
+  const turns = source ? [choice(["lines", "modules and lines"], first, turn)] : [];
   const element = panel(
     "table",
     [title, count, h("span", "agv-end", ...turns), ...filters],
@@ -142,25 +154,27 @@ const MEANINGS = {
   recomputation: "of checkpointed regions, in backward",
 };
 
+/** @typedef {[name: string, pair: number[], format: (value: number) => string]} Figure */
+
 /**
  * Return a table of what two executions hold and take. Times of few steps have no change.
  *
  * @param {Row} total
  * @param {Row[]} phases
  * @param {string[]} titles of both
- * @param {number} [shared] bytes that both save
  * @param {string} [warm] sentence on a warm-up step
+ * @param {Figure[]} [more]
  * @returns {HTMLElement}
  */
-export function totals(total, phases, titles, shared = 0, warm = "") {
-  const each = hasSeveralSteps(phases) ? " per step" : ", in all";
-  /** @type {[name: string, pair: number[], format: (value: number) => string][]} */
+export function totals(total, phases, titles, warm = "", more = []) {
+  const each = hasSeveralSteps(phases) ? " per step" : "";
+  /** @type {Figure[]} */
   const figures = [
     ["held at peak", total.at_peak, formatBytes],
     [`saved${each}`, total.saved, formatBytes],
-    ["of it the same storages", [shared, shared], formatBytes],
     [`recomputed${each}`, total.recomputed, formatBytes],
     ["nodes drawn", total.nodes, formatCount],
+    ...more,
   ];
   const measured = isMeasured(phases);
   const row = (
@@ -172,7 +186,7 @@ export function totals(total, phases, titles, shared = 0, warm = "") {
   ) => {
     const percent = before ? Math.round((100 * (after - before)) / before) : 0;
     const signs = percent ? `${percent > 0 ? "+" : "−"}${Math.abs(percent)} %` : "";
-    const change = before === after ? "same" : signs || signed(before, after, format);
+    const change = before === after ? "same" : signs || signed(after - before, format);
     const cell = (/** @type {number} */ value) => h("td", "agv-right", value ? format(value) : "0");
     const title = MEANINGS[name] ?? "";
     const label = name === "recomputation" ? "of it recomputation" : name;
@@ -185,16 +199,16 @@ export function totals(total, phases, titles, shared = 0, warm = "") {
       h("td", { class: "agv-right", text: isResult ? change : "", title: spread }),
     );
   };
-  const counts = phases[0]?.steps ?? [1, 1];
-  const counted =
-    counts[0] === counts[1] ? plural(counts[0], "step") : `${counts.join(" and ")} steps`;
+  const [first, second] = phases[0]?.steps ?? [1, 1];
+  const counted = first === second ? plural(first, "step") : `${first} and ${second} steps`;
+  const means = first + second > 2 ? `means of ${counted}` : "of one step each";
   const note = measured
-    ? `mean of ${counted}; a change beyond the spread of the steps has a percentage`
-    : `${counted}${counts[0] === counts[1] ? " each" : ""}: too few for a result`;
+    ? "a change beyond the spread of the steps has a percentage"
+    : `to compare them, record ${MANY_STEPS + 1} steps or more in each of two recordings`;
   return h(
     "table",
     "agv-table agv-totals",
-    phases.length > 0 && h("caption", "agv-muted", dotted([`time, ${note}`, warm])),
+    phases.length > 0 && h("caption", "agv-muted", dotted([`times are ${means}; ${note}`, warm])),
     h(
       "thead",
       {},
@@ -219,16 +233,6 @@ export function totals(total, phases, titles, shared = 0, warm = "") {
       ),
     ),
   );
-}
-
-/**
- * @param {number} before
- * @param {number} after
- * @param {(value: number) => string} format
- * @returns {string} "−256 B"
- */
-function signed(before, after, format) {
-  return `${after > before ? "+" : "−"}${format(Math.abs(after - before))}`;
 }
 
 /**

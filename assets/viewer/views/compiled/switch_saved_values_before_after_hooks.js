@@ -1,7 +1,7 @@
 // @ts-check
 /** The switch between saved values before and after hooks that a compiler has inlined. */
 
-import { choice } from "../../dom.js";
+import { choice, setPressed } from "../../dom.js";
 
 /**
  * @param {import("../../shared_view_state.js").Store} store
@@ -13,7 +13,7 @@ export function formChoice(store) {
   );
   store.subscribe(["savedForm"], () => {
     for (const each of group.children) {
-      each.setAttribute("aria-pressed", String(each.textContent === store.savedForm));
+      setPressed(each, each.textContent === store.savedForm);
     }
   });
   return group;

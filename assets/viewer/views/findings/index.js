@@ -4,6 +4,7 @@
 import "./findings.css";
 import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Findings } from "./findings.js";
+import { mounted } from "../panels_and_tables.js";
 
 /** @type {import("../registry.js").View} */
 export const findingsView = {
@@ -22,10 +23,6 @@ export const findingsView = {
         : "agv-note",
   mount(store, palette) {
     const findings = new Findings(store, palette);
-    return {
-      elements: [findings.element],
-      redraw: () => findings.draw(),
-      destroy: () => findings.destroy(),
-    };
+    return mounted(findings);
   },
 };

@@ -99,6 +99,12 @@ function some({ nodes }, field) {
 
 /** @type {Entry[]} */
 const ENTRIES = [
+  [
+    glyphSample("failed", "mutation"),
+    "failed, or a victim",
+    (scene) => !!failedNode(scene),
+    "failed",
+  ],
   [nodeSample(true), "forward | backward", () => true, "backward ran"],
   [
     nodeSample(false),
@@ -155,7 +161,6 @@ const ENTRIES = [
     "checkpoint, recomputed",
     (scene) => some(scene, "recomputes") || scene.groups.some((group) => group.checkpointed),
   ],
-  [glyphSample("failed", "mutation"), "failed, or a victim", (scene) => !!failedNode(scene)],
   [
     glyphSample("found", "path"),
     "in a finding",

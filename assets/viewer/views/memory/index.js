@@ -5,6 +5,7 @@ import "./memory.css";
 import { GLYPHS } from "../../canvas/icon_paths.js";
 import { laterTables } from "../../payload/decode.js";
 import { Memory } from "./memory.js";
+import { mounted } from "../panels_and_tables.js";
 
 /** @type {import("../registry.js").View} */
 export const memoryView = {
@@ -16,10 +17,6 @@ export const memoryView = {
   waitsFor: laterTables,
   mount(store, palette) {
     const memory = new Memory(store, palette);
-    return {
-      elements: [memory.element],
-      redraw: () => memory.draw(),
-      destroy: () => memory.destroy(),
-    };
+    return mounted(memory);
   },
 };

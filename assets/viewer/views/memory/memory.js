@@ -6,22 +6,24 @@
 
 import { icon } from "../../canvas/draw_icon.js";
 import { copyButton } from "../../copy_button.js";
-import { button, choice, h, placeText } from "../../dom.js";
+import { button, choice, h, placeText, setPressed } from "../../dom.js";
 import { largestKinds } from "../../scene/saved_kind_colors.js";
 import { isStopped, summaryOf } from "../../scene/sum_and_describe_saved_bytes.js";
 import { idleTimes, overlapOf } from "../../scene/idle_and_compile_times.js";
 import { formatBytes, plural, unbroken } from "../../scene/format_numbers_and_names.js";
+import { shareText } from "../../scene/phase_times.js";
 import { predictMemory } from "../../scene/predict_memory.js";
 import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { peakIn } from "../../scene/storage_holds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
-import { panel, table } from "../panels_and_tables.js";
+import { lineLink, panel, table } from "../panels_and_tables.js";
 import { heldRows } from "./rows_held_at_peak.js";
 import { ORDER, livePeak } from "../../scene/figures_of_step.js";
-import { ALL, StackedMemory, kindOfAll } from "./stacked_memory.js";
+import { ALL, StackedMemory, fillOfAll, kindOfAll } from "./stacked_memory.js";
 
 /** @typedef {import("../../scene/predict_memory.js").Prediction} Prediction */
 /** @typedef {import("./rows_held_at_peak.js").HeldRow} HeldRow */
+/** @typedef {{modules: string[], pattern: string, checkpoint: Prediction, freed: number}} Effect */
 
 const KINDS = ["checkpoint", "offload"];
 /** Recorded steps without which the time of a module is that of its warm-up. */
@@ -59,9 +61,13 @@ export class Memory {
     this.code = h("div", "agv-memory-code");
     this.body = h("tbody");
     const few = store.scene.steps.length < FEW_STEPS;
+    /** @type {WeakMap<HeldRow, Effect>} what checkpointing rows frees */
+    this.effects = new WeakMap();
     const head = ["held at the peak by", "bytes", "", "checkpointing it", "try"];
-    const group = (/** @type {string} */ name) =>
+    const group = (/** @type {string} */ name) => {
       this.chart.group(/** @type {import("./stacked_memory.js").Grouping} */ (name));
+      this.#fill();
+    };
     const groupings = ["kind", "module", "line"];
     if (store.scene.live_points.length) groupings.push(ALL);
     this.live = h("p", "agv-difference-more");
@@ -103,9 +109,8 @@ export class Memory {
   #build() {
     this.summary = summaryOf(this.store.scene, this.store.step);
     this.before = this.#predict([]);
+    this.effects = new WeakMap();
     this.rows = heldRows(this.store);
-    this.live.textContent = liveMemory(this.store);
-    this.live.hidden = !this.live.textContent;
     this.open.clear();
     // The largest modules are opened while the table is short.
     let shown = this.rows.length;
@@ -140,8 +145,9 @@ export class Memory {
   }
 
   #fill() {
-    const visible = this.#visible();
+    const visible = this.chart.isAll ? [] : this.#visible();
     const elements = visible.slice(0, MAX_ROWS).map((each) => this.#row(each));
+    if (this.chart.isAll) elements.push(...rowsOfAll(this.store));
     const rest = visible.length - elements.length;
     if (rest > 0) {
       const more = button(`Show ${plural(rest, "row")} more`, "agv-link", () =>
@@ -182,6 +188,8 @@ export class Memory {
     expander.setAttribute("aria-expanded", String(isOpen));
     const times = row.modules.length > 1 ? ` ×${row.modules.length}` : "";
     const count = kind === "tensor" && row.count > 1 ? ` ×${row.count}` : "";
+    const { largest } = row;
+    const link = kind === "line" && largest?.lineno ? lineLink(this.store, largest) : null;
     const cell = h(
       "td",
       {
@@ -193,7 +201,12 @@ export class Memory {
         "",
         rows.length ? expander : h("span", "agv-memory-expander"),
         h(kind === "line" ? "code" : kind === "module" ? "b" : "span", "", name),
-        h("span", "agv-muted", placeText(note || times || count)),
+        h(
+          "span",
+          "agv-muted",
+          link ?? "",
+          link ? note.slice(link.textContent?.length) : placeText(note || times || count),
+        ),
       ),
     );
     cell.style.paddingLeft = `${12 + 16 * depth}px`;
@@ -242,15 +255,20 @@ export class Memory {
         else this.chosen.set(pattern, { kind, modules });
         for (const each of buttons) {
           const pressed = this.chosen.get(pattern)?.kind === each.textContent;
-          each.setAttribute("aria-pressed", String(pressed));
+          setPressed(each, pressed);
         }
         this.#say();
       };
       const element = button(`${kind} ${pattern}`, "", press, kind);
-      element.setAttribute("aria-pressed", String(this.chosen.get(pattern)?.kind === kind));
+      setPressed(element, this.chosen.get(pattern)?.kind === kind);
       return element;
     });
     const time = checkpoint.recomputeNs ? this.#timeAdded(checkpoint) : "no backward";
+    // While a whole module runs again, all that is in it is held again.
+    const inside = `${around}${around && "."}${row.label}`;
+    const [part] = (this.open.has(row) ? row.rows : [])
+      .filter((each) => each.kind === "module" && this.#best(each, inside).freed > freed)
+      .sort((a, b) => this.#best(b, inside).freed - this.#best(a, inside).freed);
     const [verb, nbytes] =
       freed < 0 ? ["adds", formatBytes(-freed)] : ["frees", formatBytes(freed)];
     return [
@@ -261,6 +279,7 @@ export class Memory {
             `${verb} `,
             h("b", "", nbytes),
             `, ${time}${time.endsWith("%") ? " time" : ""}`,
+            part && h("span", "agv-muted", `; ${part.label} alone frees more`),
           )
         : h("td", "agv-muted", `${verb} ${freed ? nbytes : "nothing"}`),
       h("td", {}, h("span", { class: "agv-choice", attrs: { role: "group" } }, ...buttons)),
@@ -273,9 +292,20 @@ export class Memory {
    *
    * @param {HeldRow} row
    * @param {string} around names of the modules around it
-   * @returns {{modules: string[], pattern: string, checkpoint: Prediction, freed: number}}
+   * @returns {Effect}
    */
-  #best({ label, modules, around: outer }, around) {
+  #best(row, around) {
+    const known = this.effects.get(row) ?? this.#bestOf(row, around);
+    this.effects.set(row, known);
+    return known;
+  }
+
+  /**
+   * @param {HeldRow} row
+   * @param {string} around
+   * @returns {Effect}
+   */
+  #bestOf({ label, modules, around: outer }, around) {
     const found = [...outer, { label, modules }].map((each) => {
       const checkpoint = this.#predict([{ kind: KINDS[0], modules: each.modules }]);
       const freed = this.before.peak - checkpoint.peak;
@@ -321,7 +351,13 @@ export class Memory {
   #say() {
     const after = this.chosen.size ? this.#predict(this.chosen.values()) : null;
     this.chart.predict(after?.curve ?? null);
-    this.sentence.textContent = unbroken(after ? this.#ofChoice(after) : this.#ofPeak());
+    const { isAll } = this.chart;
+    const live = liveMemory(this.store, isAll, this.#peak);
+    this.live.textContent = live;
+    this.live.hidden = !live;
+    this.sentence.textContent = unbroken(
+      after ? this.#ofChoice(after) : isAll ? allAtPeak(this.store) : this.#ofPeak(),
+    );
     const options = KINDS.flatMap((kind) => {
       const patterns = [...this.chosen].filter(([, each]) => each.kind === kind).flatMap(namesOf);
       return patterns.length ? [`${kind}=${JSON.stringify(patterns)}`] : [];
@@ -430,25 +466,70 @@ export class Memory {
 }
 
 /**
- * Return a sentence on all memory at its peak, of which saved tensors are a part.
+ * @param {import("../../shared_view_state.js").Store} store
+ * @returns {{nbytes: number, where: string, kinds: {kind: typeof ORDER[number], own: number}[]}} of all
+ *   memory at its peak, the largest first
+ */
+function livePeakOf({ scene, step }) {
+  const chosen = scene.steps[step];
+  const { at, nbytes } = livePeak(scene, chosen?.start_ns ?? 0, chosen?.end_ns ?? Infinity);
+  const kinds = ORDER.map((kind) => ({ kind, own: scene.live_points[at][kind] }))
+    .filter(({ own }) => own > 0)
+    .sort((a, b) => b.own - a.own);
+  return { nbytes, where: chosen ? `the peak of step ${chosen.number}` : "its peak", kinds };
+}
+
+/** @param {import("../../shared_view_state.js").Store} store */
+function allAtPeak(store) {
+  const { nbytes, where, kinds } = livePeakOf(store);
+  const [{ kind, own }] = kinds;
+  return `${formatBytes(nbytes)} of memory held at ${where}, ${shareText(own, nbytes)} of it ${kindOfAll(kind)}.`;
+}
+
+/**
+ * @param {import("../../shared_view_state.js").Store} store
+ * @returns {HTMLElement[]} rows of the table for what all memory holds at its peak
+ */
+function rowsOfAll(store) {
+  const { nbytes, kinds } = livePeakOf(store);
+  return kinds.map(({ kind, own }) => {
+    const bar = h("span");
+    bar.style.cssText = `width:${(100 * own) / nbytes}%;background:${fillOfAll(kind)}`;
+    return h(
+      "tr",
+      {},
+      h("td", "agv-memory-name agv-stacked-name", kindOfAll(kind)),
+      h("td", "agv-right agv-strong", formatBytes(own)),
+      h("td", "agv-memory-bars", h("span", "agv-memory-bar", bar)),
+      h("td"),
+      h("td"),
+    );
+  });
+}
+
+/**
+ * Return sentences on all memory and on saved tensors, whose peaks may be at two moments.
  *
  * @param {import("../../shared_view_state.js").Store} store
+ * @param {boolean} isAll whether the view is of all memory
+ * @param {number} peak of saved tensors
  * @returns {string} "" without a recording of all memory
  */
-function liveMemory({ scene, step }) {
-  const { live_memory, live_points: points, steps } = scene;
-  if (!points.length) return "";
-  const chosen = steps[step];
-  const { at, nbytes } = livePeak(scene, chosen?.start_ns ?? 0, chosen?.end_ns ?? Infinity);
-  const point = points[at];
-  const words = [...ORDER]
-    .filter((kind) => point[kind] > 0)
-    .sort((a, b) => point[b] - point[a])
-    .map((kind) => `${kindOfAll(kind)} ${formatBytes(point[kind])}`);
+function liveMemory(store, isAll, peak) {
+  const { live_memory, live_points } = store.scene;
+  if (!live_points.length) return "";
+  const { nbytes, where, kinds } = livePeakOf(store);
+  const all = `All memory at ${where}: ${formatBytes(nbytes)}.`;
+  const saved = formatBytes(kinds.find(({ kind }) => kind === "saved")?.own ?? 0);
+  const isSame = saved === formatBytes(peak);
+  const other = isSame
+    ? ""
+    : ` Saved tensors alone peak at another moment, at ${formatBytes(peak)}.`;
   const unknown = live_memory.find((each) => each.nbytes < 0)?.kind;
-  const rest = unknown ? ` What else is in memory is unknown: ${unknown} has no counter.` : "";
-  const where = chosen ? `the peak of step ${chosen.number}` : "its peak";
-  return `All memory at ${where}, ${formatBytes(nbytes)}: ${words.join(", ")}.${rest}`;
+  const rest = unknown
+    ? ` Other memory is unknown: PyTorch does not count that of ${unknown}.`
+    : "";
+  return `${isAll ? "" : all}${other}${rest}`.trim();
 }
 
 /**

@@ -2,7 +2,7 @@
 /** Rows of what saved tensors hold at the peak, as a tree: modules, their source lines, tensors. */
 
 import { kindOfStorage } from "../../scene/saved_kind_colors.js";
-import { formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import { formatPlace, mergeNumbers, plural } from "../../scene/format_numbers_and_names.js";
 import { isHeldAtPeak } from "../../scene/storage_holds.js";
 
 /** @typedef {import("../../types.js").SceneCountedStorage} CountedStorage */
@@ -108,10 +108,12 @@ function modulesAround(module, called) {
  */
 function tidy(row) {
   const keyOf = (/** @type {HeldRow} */ { kind, label, note }) =>
-    kind === "line" ? `${label} ${note}` : `${kind} ${kind === "tensor" ? merged(label) : label}`;
+    kind === "line"
+      ? `${label} ${note}`
+      : `${kind} ${kind === "tensor" ? mergeNumbers(label) : label}`;
   const equal = groupBy(row.rows, keyOf).map(addUp);
   const patternOf = (/** @type {HeldRow} */ each) =>
-    each.kind === "module" ? `module ${merged(each.label)}` : keyOf(each);
+    each.kind === "module" ? `module ${mergeNumbers(each.label)}` : keyOf(each);
   row.rows = groupBy(equal, patternOf).flatMap((rows) => {
     const sizes = rows.map(({ nbytes }) => nbytes);
     return Math.max(...sizes) > ALIKE * Math.min(...sizes) ? rows : [addUp(rows)];
@@ -160,7 +162,7 @@ function addUp(rows) {
   if (rows.length === 1) return rows[0];
   const [first] = rows;
   const same = rows.every(({ label }) => label === first.label);
-  const sum = newRow(first.kind, same ? first.label : merged(first.label), first.path);
+  const sum = newRow(first.kind, same ? first.label : mergeNumbers(first.label), first.path);
   sum.note = first.note;
   sum.modules = rows.flatMap(({ modules }) => modules);
   for (const row of rows) {
@@ -176,9 +178,6 @@ function addUp(rows) {
 
 /** @param {HeldRow} row */
 const timesOf = ({ modules }) => (modules.length > 1 ? `×${modules.length} ` : "");
-
-/** @param {string} label */
-const merged = (label) => label.replace(/(^|\.)\d+(?=\.|$| )/g, "$1*");
 
 /**
  * @param {HeldRow["kind"]} kind

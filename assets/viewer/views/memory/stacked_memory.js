@@ -41,6 +41,15 @@ const HUES = [
   ["text3", 0.45],
 ];
 
+/**
+ * @param {typeof ORDER[number]} kind
+ * @returns {string} its color in CSS
+ */
+export const fillOfAll = (kind) => {
+  const [hue, share] = HUES[ORDER.indexOf(kind)];
+  return `color-mix(in srgb, var(--${hue}) ${100 * share}%, var(--surface))`;
+};
+
 /** @param {string} kind of all memory */
 export const kindOfAll = (kind) => (kind === "saved" ? "saved tensors" : kind.replace("_", " "));
 
@@ -48,6 +57,10 @@ export const kindOfAll = (kind) => (kind === "saved" ? "saved tensors" : kind.re
 const shortName = (/** @type {string} */ label) => label.replace(/^.*\.([^.]+\.\d+)$/, "$1");
 
 export class StackedMemory {
+  #legendWidth = 0;
+  /** Of a legend below the plot. */
+  #legendHeight = 0;
+
   /**
    * @param {import("../../shared_view_state.js").Store} store
    * @param {() => import("../../canvas/theme.js").Palette} palette
@@ -60,9 +73,6 @@ export class StackedMemory {
     this.times = this.saved = changeTimes(store);
     /** @type {import("../../scene/saved_memory_layers.js").Layer[]} */
     this.layers = [];
-    this.legendWidth = 0;
-    /** Of a legend below the plot. */
-    this.legendHeight = 0;
     /** @type {import("../../scene/predict_memory.js").Curve | null} what a choice would hold */
     this.predicted = null;
     this.canvas = chartCanvas();
@@ -139,8 +149,8 @@ export class StackedMemory {
   /** @param {boolean} [isSame] whether only the replayed time is another one */
   draw(isSame = false) {
     const isNarrow = this.element.clientWidth < NARROW;
-    this.legendHeight = isNarrow ? LEGEND_ROW * Math.ceil(this.layers.length / 2) : 0;
-    this.element.style.minHeight = isNarrow ? `${200 + this.legendHeight}px` : "";
+    this.#legendHeight = isNarrow ? LEGEND_ROW * Math.ceil(this.layers.length / 2) : 0;
+    this.element.style.minHeight = isNarrow ? `${200 + this.#legendHeight}px` : "";
     const paint = (/** @type {Drawing} */ drawing) => this.#paint(drawing);
     this.kept.draw(this.palette(), isSame, paint, (drawing) => this.#paintTime(drawing));
   }
@@ -152,7 +162,7 @@ export class StackedMemory {
   #xOf(width) {
     const axis = timeAxis(this.store.sceneIndex, "events");
     const [from, to] = this.#range.map(axis.positionOf);
-    const room = width - LEFT - this.legendWidth;
+    const room = width - LEFT - this.#legendWidth;
     return (time) => LEFT + ((axis.positionOf(time) - from) / (to - from || 1)) * room;
   }
 
@@ -161,7 +171,7 @@ export class StackedMemory {
     if (this.store.time === null) return;
     ctx.fillStyle = palette.text;
     const x = Math.round(this.#xOf(width)(Math.min(this.store.time, this.#range[1])));
-    ctx.fillRect(x, 20, 1.4, height - this.legendHeight - AXIS_HEIGHT - 20);
+    ctx.fillRect(x, 20, 1.4, height - this.#legendHeight - AXIS_HEIGHT - 20);
   }
 
   /** @param {Drawing} drawing */
@@ -169,7 +179,7 @@ export class StackedMemory {
     const { ctx, palette } = pen;
     const { scene, sceneIndex } = this.store;
     const range = this.#range;
-    const bottom = height - this.legendHeight - AXIS_HEIGHT;
+    const bottom = height - this.#legendHeight - AXIS_HEIGHT;
     const peak = this.#peak;
     const older = this.isAll ? 0 : scene.summary.older_nbytes;
     const atPeak = this.layers.map(({ values }) => values[lastAt(this.times, peak.time)] ?? 0);
@@ -177,7 +187,7 @@ export class StackedMemory {
     const longest = this.layers.map(({ label }, at) =>
       widthOf(pen, `${shortName(label)} ${formatBytes(atPeak[at])}`, 9.5, 600),
     );
-    this.legendWidth =
+    this.#legendWidth =
       width < NARROW ? RIGHT : Math.min(0.4 * (width - LEFT), Math.max(0, ...longest) + 44);
     const predicted = this.isAll ? [] : (this.predicted ?? []);
     const most = Math.max(1, ...predicted.map(({ nbytes }) => nbytes));
@@ -185,7 +195,7 @@ export class StackedMemory {
     const axis = timeAxis(sceneIndex, "events");
     const x = this.#xOf(width);
     const y = (/** @type {number} */ nbytes) => bottom - (nbytes / top) * (bottom - TOP);
-    const right = width - this.legendWidth;
+    const right = width - this.#legendWidth;
     this.canvas.setAttribute("aria-label", this.#summary());
     const plot = { left: LEFT, top: 0, right, bottom: bottom + 1 };
     clipped(pen, plot, () => paintPhases(pen, x, LEFT, scene.spans, 20, bottom));
@@ -301,16 +311,16 @@ export class StackedMemory {
   #entry(at) {
     const { clientWidth: width, clientHeight: height } = this.element;
     const { length } = this.layers;
-    if (this.legendHeight) {
+    if (this.#legendHeight) {
       const row = length - 1 - at;
       const half = width / 2 - RIGHT;
       const x = RIGHT + (row % 2) * (half + 6);
-      const y = height - this.legendHeight + ((row >> 1) + 0.5) * LEGEND_ROW;
+      const y = height - this.#legendHeight + ((row >> 1) + 0.5) * LEGEND_ROW;
       return { x, end: x + half - 6, y, step: LEGEND_ROW };
     }
     const step = Math.min(17, (height - AXIS_HEIGHT - TOP) / length);
     const y = height - AXIS_HEIGHT - (at + 0.5) * step;
-    return { x: width - this.legendWidth + 10, end: width - 10, y, step };
+    return { x: width - this.#legendWidth + 10, end: width - 10, y, step };
   }
 
   /** @returns {string} */
@@ -334,9 +344,9 @@ export class StackedMemory {
       return offsetX >= x - 10 && offsetX <= end + 10 && Math.abs(offsetY - y) <= step / 2;
     });
     const { clientWidth, clientHeight } = this.element;
-    const share = (offsetX - LEFT) / (clientWidth - LEFT - this.legendWidth);
+    const share = (offsetX - LEFT) / (clientWidth - LEFT - this.#legendWidth);
     if (!layer) {
-      if (offsetY > clientHeight - this.legendHeight) return;
+      if (offsetY > clientHeight - this.#legendHeight) return;
       const { positionOf, timeAt } = timeAxis(this.store.sceneIndex, "events");
       const [from, to] = this.#range.map(positionOf);
       if (share >= 0 && share <= 1) this.store.set("time", timeAt(from + share * (to - from)));

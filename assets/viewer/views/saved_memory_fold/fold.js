@@ -3,7 +3,7 @@
 
 import { startDrawing } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hostTheme } from "../../canvas/theme.js";
-import { button, chartCanvas, claim, h, listen, onResize } from "../../dom.js";
+import { button, chartCanvas, claim, h, listen, onResize, setPressed } from "../../dom.js";
 import { formatBytes } from "../../scene/format_numbers_and_names.js";
 import { foldAt, largestFold } from "../../scene/bytes_of_ribbons_and_folds.js";
 import { stepAt } from "../../scene/step_of_time_or_node.js";
@@ -160,7 +160,7 @@ export class Fold {
     this.chosen = this.hovered = null;
     this.ribbons = this.store.scene.ribbons.filter(({ fold }) => fold === at);
     this.entries?.forEach((entry, index) => {
-      entry.setAttribute("aria-pressed", String(index === at));
+      setPressed(entry, index === at);
     });
     this.#showEntry();
     this.answer.replaceChildren();

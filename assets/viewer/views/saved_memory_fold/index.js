@@ -4,6 +4,7 @@
 import "./fold.css";
 import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Fold } from "./fold.js";
+import { mounted } from "../panels_and_tables.js";
 
 /** @type {import("../registry.js").View} */
 export const foldView = {
@@ -16,9 +17,7 @@ export const foldView = {
   mount(store, palette) {
     const fold = new Fold(store, palette);
     return {
-      elements: [fold.element],
-      redraw: () => fold.draw(),
-      destroy: () => fold.destroy(),
+      ...mounted(fold),
       picture: () => ({
         canvas: fold.canvas,
         palette: palette(),

@@ -6,7 +6,7 @@
 
 import { GLYPHS } from "../../canvas/icon_paths.js";
 import { icon } from "../../canvas/draw_icon.js";
-import { button, h, section } from "../../dom.js";
+import { button, h, section, setPressed } from "../../dom.js";
 import {
   formatBytes,
   formatCount,
@@ -64,7 +64,7 @@ export function makeAnswer(store, fold, ribbons, light, plan, held) {
     const title = titles.get(kind) ?? kind;
     const press = () => {
       const on = light(kind);
-      for (const each of entries) each.setAttribute("aria-pressed", String(on && each === entry));
+      for (const each of entries) setPressed(each, on && each === entry);
     };
     const swatch = h("span", "agv-fold-swatch");
     swatch.style.background = kindFill(scene, kind);

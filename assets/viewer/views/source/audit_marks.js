@@ -1,7 +1,7 @@
 // @ts-check
 /** Marks of the audit on source lines: one glyph for each mechanism, a legend and a filter. */
 
-import { button, h } from "../../dom.js";
+import { button, h, setPressed } from "../../dom.js";
 import { icon } from "../../canvas/draw_icon.js";
 
 /** @typedef {import("../../shared_view_state.js").Store} Store */
@@ -33,19 +33,19 @@ export function makeMarks(store, keyOf, files) {
   const switches = [...mechanisms].map(([word, { glyph, meaning, own }]) => {
     const toggle = () => {
       const shown = pressed.getAttribute("aria-pressed") === "false";
-      pressed.setAttribute("aria-pressed", String(shown));
+      setPressed(pressed, shown);
       for (const mark of own) mark.hidden = !shown;
     };
     const label = `${word}: a line that ${meaning}`;
     const text = ` ${word} ${own.length}`;
     const pressed = button(label, "agv-switch", toggle, icon({ stroke: glyph }), text);
-    pressed.setAttribute("aria-pressed", "true");
+    setPressed(pressed, true);
     return pressed;
   });
   const only = button("Only marked lines", "agv-switch", () => {
-    only.setAttribute("aria-pressed", String(files.classList.toggle("agv-only-marked")));
+    setPressed(only, files.classList.toggle("agv-only-marked"));
   });
-  only.setAttribute("aria-pressed", "false");
+  setPressed(only, false);
   const without = withoutLine(store);
   const legend =
     (switches.length > 0 || without.length > 0) &&

@@ -4,6 +4,7 @@
 import "./tensors.css";
 import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Tensors } from "./tensors.js";
+import { mounted } from "../panels_and_tables.js";
 
 /** @type {import("../registry.js").View} */
 export const tensorsView = {
@@ -16,9 +17,7 @@ export const tensorsView = {
     const tensors = new Tensors(store, palette);
     const { lifelines } = tensors;
     return {
-      elements: [tensors.element],
-      redraw: () => tensors.draw(),
-      destroy: () => tensors.destroy(),
+      ...mounted(tensors),
       picture: () =>
         store.scene.storages.length
           ? {

@@ -1,7 +1,7 @@
 // @ts-check
 /** The saved storages as rows of the lifelines and of the table, identical blocks folded. */
 
-import { dotted, formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
+import { dotted, formatBytes, inModel, placeOf } from "../../scene/format_numbers_and_names.js";
 import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { groupBy } from "../memory/rows_held_at_peak.js";
 import { isHeldAt, isSavedIn, peakIn } from "../../scene/storage_holds.js";
@@ -166,25 +166,6 @@ export function foldKey(storage) {
  */
 export const moduleRange = (storages) => rangeOf(storages.map((each) => each.module));
 
-/** @type {WeakMap<import("../../types.js").Scene, string>} */
-const roots = new WeakMap();
-
-/**
- * @param {import("../../types.js").Scene} scene
- * @returns {string} "GPT." if all paths begin with that module, which is then left out
- */
-function rootOf(scene) {
-  let root = roots.get(scene);
-  if (root === undefined) {
-    const paths = [...scene.storages].flatMap(({ module }) => (module ? `${module}.` : []));
-    const [first] = (paths[0] ?? "").split(".");
-    const isRoot = [...scene.module_calls].some(({ module }) => module && module === first);
-    root = isRoot && paths.every((path) => path.startsWith(`${first}.`)) ? `${first}.` : "";
-    roots.set(scene, root);
-  }
-  return root;
-}
-
 /**
  * Return the names of storages with the path of their module: of the one that returned them, or
  * else of the first that saved them.
@@ -194,10 +175,8 @@ function rootOf(scene) {
  * @returns {string} "h.0–2.mlp.c_fc out", "h.0–2.attn q"
  */
 export function namesOf(scene, storages) {
-  const root = rootOf(scene);
   const names = storages.map(({ name, module, output_of: source }) => {
-    const path = `${source || module}.`;
-    const own = path.startsWith(root) ? path.slice(root.length, -1) : "";
+    const own = inModel(scene, source || module);
     if (source) return `${own || source} out`;
     return own && !name.startsWith(`${own}.`) ? `${own} ${name}` : name;
   });

@@ -4,6 +4,7 @@
 import "./timeline.css";
 import { GLYPHS } from "../../canvas/icon_paths.js";
 import { Timeline } from "./timeline.js";
+import { mounted } from "../panels_and_tables.js";
 
 /** @type {import("../registry.js").View} */
 export const timelineView = {
@@ -14,9 +15,7 @@ export const timelineView = {
   mount(store, palette) {
     const timeline = new Timeline(store, palette);
     return {
-      elements: [timeline.element],
-      redraw: () => timeline.draw(),
-      destroy: () => timeline.destroy(),
+      ...mounted(timeline),
       picture: () => ({
         canvas: timeline.canvas,
         palette: palette(),

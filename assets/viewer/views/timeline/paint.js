@@ -6,7 +6,7 @@ import { clipped } from "../../canvas/size_cache_and_clip_canvas.js";
 import { hueOfSpan, mix } from "../../canvas/theme.js";
 import { paintTimes, paintTorn, ticks } from "../../canvas/paint_time_axis.js";
 import { traceSteps } from "../../canvas/trace_step_curve.js";
-import { formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
+import { dotted, formatBytes, formatDuration } from "../../scene/format_numbers_and_names.js";
 import { roundRect, widthOf, write } from "../../canvas/text_fitted_to_width.js";
 import { paintStation } from "../graph/paint/cause_step_numbers.js";
 
@@ -21,6 +21,8 @@ const BAR_HEIGHT = 15;
 const ROW_HEIGHT = 17;
 const TRACK_GAP = 11;
 const CURVE_HEIGHT = 92;
+/** Of a bar, in which a number fits. */
+const LEAST_ROOM = 12;
 
 /** @typedef {{left: number, width: number}} Plot where times are drawn, in pixels */
 
@@ -134,13 +136,13 @@ function paintSteps(pen, { proven, station }, window, height) {
  * @param {number} top
  * @param {number} plotLeft
  */
-function paintLabel(pen, { name, note, rows }, top, plotLeft) {
+function paintLabel(pen, { name, note, numbered, rows }, top, plotLeft) {
   const { palette } = pen;
   const kind = name === "nested" ? "backward" : name;
   const color = kind === "forward" ? palette.text : hueOfSpan(palette, kind);
   write(pen, name, 12, top + 8, { size: 11.5, weight: 600, color });
   const style = { size: 9.5, color: palette.text2, room: plotLeft - 20 };
-  if (rows > 1) write(pen, note, 12, top + 22, style);
+  if (rows > 1) write(pen, dotted([note, numbered]), 12, top + 22, style);
   else {
     const after = 12 + widthOf(pen, name, 11.5, 600) + 6;
     const room = plotLeft - 6 - after;
@@ -158,6 +160,13 @@ function paintLabel(pen, { name, note, rows }, top, plotLeft) {
  */
 function paintBars(pen, { bars }, top, x, view, plotLeft) {
   const { ctx, palette } = pen;
+  const plot = /** @type {[number, number]} */ ([plotLeft, x(view[1])]);
+  const roomOf = (/** @type {Bar} */ { start, end }) =>
+    Math.min(x(end), plot[1]) - Math.max(x(start), plotLeft) - 8;
+  // Bars of a row have the same form: numbers alone if a name has no room in one of them.
+  const isCut = (/** @type {Bar} */ bar) =>
+    bar.number && roomOf(bar) >= LEAST_ROOM && !fitLabel(pen, bar, roomOf(bar));
+  const numbered = new Set(bars.filter(isCut).map(({ row }) => row));
   /** @type {number[]} by row, the right end of the last bar: bars on one pixel are drawn once */
   const filled = [];
   for (const bar of bars) {
@@ -169,12 +178,15 @@ function paintBars(pen, { bars }, top, x, view, plotLeft) {
     const y = top + bar.row * ROW_HEIGHT;
     const hue = hueOfSpan(palette, bar.kind);
     if (bar.kind === "accumulate" || bar.start === bar.end) paintTick(ctx, left, y, hue);
-    else paintBar(pen, bar, left, Math.max(1, right - left), y, hue, [plotLeft, x(view[1])]);
+    else {
+      const name = (numbered.has(bar.row) && bar.number) || fitLabel(pen, bar, roomOf(bar));
+      paintBar(pen, bar, left, Math.max(1, right - left), y, hue, name, plotLeft);
+    }
   }
 }
 
 /**
- * Frame the forward and the backward of the selection, with a line from one to the other.
+ * Mark the forward and the backward of the selection, with a line from one to the other.
  *
  * @param {Pen} pen
  * @param {Track[]} tracks
@@ -198,7 +210,9 @@ function paintSelected({ ctx, palette }, tracks, tops, x, nodes) {
     );
     const [left, right] = extent.map(x);
     const width = Math.max(3, right - left);
-    ctx.strokeRect(left - 1, tops[at] - 2, width + 2, rows * ROW_HEIGHT + 2);
+    // Lines above and below, so that none crosses a name.
+    ctx.strokeRect(left - 1, tops[at] - 3, width + 2, 0);
+    ctx.strokeRect(left - 1, tops[at] + rows * ROW_HEIGHT, width + 2, 0);
     return [{ x: left + width / 2, top: tops[at] - 2, bottom: tops[at] + rows * ROW_HEIGHT }];
   });
   const [from, to] = ends;
@@ -218,15 +232,17 @@ function paintSelected({ ctx, palette }, tracks, tops, x, nodes) {
  * @param {number} width
  * @param {number} y
  * @param {string} hue
- * @param {[left: number, right: number]} plot between which labels are written
+ * @param {string} name
+ * @param {number} plotLeft from which on names are written
  */
-function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
+function paintBar(pen, bar, left, width, y, hue, name, plotLeft) {
   const { ctx, palette } = pen;
   const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
-  ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.16 : isRecompute ? 0.2 : 0.3);
+  ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.22 : isRecompute ? 0.2 : 0.3);
   const from = Math.max(left, plotLeft);
-  const label = fitLabel(pen, bar, Math.min(left + width, plotRight) - from - 8);
+  const label =
+    widthOf(pen, name, 10, bar.faint ? 400 : 600) <= left + width - from - 4 ? name : "";
   if (bar.faint && bar.row > 1 && !label) {
     ctx.fillRect(left, y, width - gap * 0.5, 3);
     return;
@@ -251,27 +267,22 @@ function paintBar(pen, bar, left, width, y, hue, [plotLeft, plotRight]) {
 }
 
 /**
- * Return the longest form of a bar's label that fits: the full label, the part before a comma or
- * its last parts, or nothing.
+ * Return the name of a bar that fits: of a module, that in the module around it, the same in each
+ * step; of another bar, its label or the part before a comma; of a step, at least its number.
  *
  * @param {Pen} pen
  * @param {Bar} bar
  * @param {number} room
- * @returns {string}
+ * @returns {string} "" if none fits
  */
-function fitLabel(pen, bar, room) {
+function fitLabel(pen, { label, kind, ref, faint }, room) {
   if (room < 6) return "";
-  const [head, ...more] = bar.label.split(", ");
-  const parts = more.length ? [head] : bar.label.split(".");
-  const weight = bar.faint ? 400 : 600;
-  // A number keeps the name before it: "h.3" and "3.attn" are no names of modules.
-  const forms = [1, 2, 3].map((count) => parts.slice(-count).join("."));
-  forms.push(bar.label);
-  forms.reverse();
-  if (bar.kind === "step") forms.push(parts[0].slice(5)); // its number
-  const isCut = (/** @type {string} */ form) => /^\d/.test(form) && !/^\d/.test(bar.label);
-  const names = bar.kind === "step" ? forms : forms.filter((form) => !isCut(form));
-  return names.find((form) => widthOf(pen, form, 10, weight) <= room) ?? "";
+  const isModule = kind === "module" || kind === "recompute" || (kind === "node" && ref < 0);
+  const [head] = label.split(", ");
+  // A number keeps the name before it: "3" of "h.3" is no name of a module.
+  const forms = isModule ? [/[^.]*(\.\d+)*$/.exec(label)?.[0] ?? label] : [label, head];
+  if (kind === "step") forms.push(head.slice(5));
+  return forms.find((form) => widthOf(pen, form, 10, faint ? 400 : 600) <= room) ?? "";
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 /** The profile of a time range as a table and as totals. */
 
-import { choice, h, listen, placeText, pressInTree, propertyList, section } from "../../dom.js";
+import { choice, h, listen, placeText, pressInTree, propertyList } from "../../dom.js";
 import { icon } from "../../canvas/draw_icon.js";
 import {
   cutText,
@@ -15,8 +15,9 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { moduleTimes, nameOfModules } from "../../scene/module_times_tree.js";
 import { profileRange } from "../../scene/range_profile.js";
+import { timedSteps } from "../../scene/step_of_time_or_node.js";
 import { lineLink } from "../panels_and_tables.js";
-import { heldBytesAt, isStopped, releasedIn } from "../../scene/sum_and_describe_saved_bytes.js";
+import { heldBytesAt } from "../../scene/sum_and_describe_saved_bytes.js";
 import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
@@ -34,6 +35,20 @@ import {
 /** @typedef {import("../../scene/range_profile.js").Grouping} Grouping */
 
 const MAX_ROWS = 60;
+const BETWEEN = "between ops";
+const NUMBERS = ["runs", "time", "share"];
+/**
+ * @param {number} first of the columns that are aligned right
+ * @param {number} last
+ * @returns {(text: string, at: number) => HTMLElement}
+ */
+const headCell = (first, last) => (text, at) =>
+  h("th", {
+    class: at < first || at > last ? "" : "agv-right",
+    text,
+    title: text === "runs" ? "of ops and of nodes" : "",
+  });
+
 const PART = "agv-phase-part";
 
 export class RangeProfilePanel {
@@ -53,10 +68,8 @@ export class RangeProfilePanel {
     this.rangeText = h("span", "agv-muted");
     const group = (/** @type {string} */ name) => {
       this.grouping = /** @type {Grouping} */ (name);
-      this.fill(this.range, this.step);
+      this.fill(this.range);
     };
-    /** @type {number | undefined} */
-    this.step = undefined;
     /** The answer to where the time goes, which the view shows on top. */
     this.sentence = h("p", { class: "agv-sentence", attrs: { "aria-live": "polite" } });
     this.elements = [
@@ -81,47 +94,53 @@ export class RangeProfilePanel {
     ];
   }
 
-  /**
-   * @param {TimeRange | null} range null profiles the recording
-   * @param {number} [step] index of the step that is the range
-   */
-  fill(range, step) {
+  /** @param {TimeRange | null} range null profiles the step that is shown, or the recording */
+  fill(range) {
     this.range = range;
-    this.step = step;
     const { sceneIndex } = this.store;
-    const [start, end] = range ?? [0, sceneIndex.end];
-    const times = phaseTimes(sceneIndex, [start, end], range ? step : -1);
+    const whole = timedSteps(sceneIndex, this.store.step);
+    const [start, end] = range ?? whole.range;
+    const step = range ? undefined : whole.step;
+    const times = phaseTimes(sceneIndex, [start, end], step);
     const of = (/** @type {Grouping} */ grouping) =>
-      profileRange(sceneIndex, [start, end], grouping, range ? step : -1);
+      profileRange(sceneIndex, [start, end], grouping, step);
     const found = of(this.grouping);
-    const rows = [...found, ...restRows(times, found)].sort((a, b) => b.time - a.time);
     const from = this.store.scene.steps[this.store.step]?.start_ns ?? 0;
     const rangeText = `${formatDuration(Math.max(0, start - from))} – ${formatDuration(end - from)}`;
-    const cut = cutText(Math.min(MAX_ROWS, rows.length), rows.length, "longest");
-    const what = range ? (step === undefined ? rangeText : "this step") : "whole recording";
+    const cut = cutText(Math.min(MAX_ROWS, found.length), found.length, "longest");
+    const all = step === -1 ? "whole recording" : "without the warm-up";
+    const what = range ? rangeText : step !== undefined && step >= 0 ? "this step" : all;
+    const counted = found.reduce((sum, row) => sum + row.time, 0);
     // Of a node that failed, the end is not known: its time may contain idle time.
-    times.active = Math.max(
-      times.active,
-      found.reduce((sum, row) => sum + row.time, 0),
-    );
+    times.active = Math.max(times.active, counted);
+    // The table adds up to the active time: what is no time of an op is its last row.
+    const nothing = { modules: new Set(), count: 0, node: -1, filename: "", lineno: 0 };
+    const time = times.active - counted;
+    /** @type {ProfileRow} */
+    const between = {
+      ...nothing,
+      label: BETWEEN,
+      phase: "outside",
+      time,
+      parts: { between: time },
+    };
+    const rest = time > times.active / 1e4 ? [between] : [];
     const stopped = stoppedBackward(sceneIndex, [start, end], this.store.step);
-    const [lead, line] = stopped ? [""] : this.#lead(times, of("line"));
-    const text = unbroken(
-      stopped +
-        timeSentence(times, lead, line && !range ? mostlyInStep(this.store.scene, line) : ""),
-    );
+    const [lead, line] = this.#lead(times, of("line"));
+    const more = line && step === -1 ? mostlyInStep(this.store.scene, line) : "";
+    const text = unbroken(timeSentence(times, lead, more));
     const link = line && lineLink(this.store, line);
-    this.sentence.replaceChildren(link ?? "", text.slice(link?.textContent?.length ?? 0));
+    const after = text.slice(link?.textContent?.length ?? 0);
+    this.sentence.replaceChildren(unbroken(stopped), link ?? "", after);
     const second = this.grouping === "line" ? "code" : "phase";
-    const head = [this.grouping, second, "module", "count", "self time", "share of active"].map(
-      (text, at) => h("th", at > 2 && at < 5 ? "agv-right" : "", text),
-    );
-    const longest = Math.max(1, ...rows.map((row) => row.time));
+    const head = [this.grouping, second, "module", ...NUMBERS].map(headCell(3, 4));
+    const longest = Math.max(1, time, ...found.map((row) => row.time));
     this.rangeText.textContent = dotted([what, this.grouping !== "module" && cut]);
     const isTree = this.grouping === "module";
-    if (isTree) this.#fillTree(moduleTimes(rows), times.active);
+    if (isTree) this.#fillTree([...moduleTimes(found), ...moduleTimes(rest)], times.active);
     else {
-      const body = rows.slice(0, MAX_ROWS).map((row) => this.#row(row, times.active, longest));
+      const shown = [...found.slice(0, MAX_ROWS), ...rest];
+      const body = shown.map((row) => this.#row(row, times.active, longest));
       this.#fillTable(head, body);
     }
     this.totals.replaceChildren(...this.#totals([start, end], times));
@@ -187,7 +206,7 @@ export class RangeProfilePanel {
           h(
             "td",
             `agv-phase-${isFolder ? "" : sum.phase} agv-muted`,
-            isFolder ? `sum of ${inside}` : own?.modules.size ? "" : sum.phase,
+            isFolder ? `sum of ${inside}` : own?.modules.size || path === BETWEEN ? "" : sum.phase,
           ),
           h("td", "agv-right agv-muted", own ? formatDuration(own.time) : ""),
           ...this.#numbers(sum, active, longest),
@@ -197,9 +216,7 @@ export class RangeProfilePanel {
       }
     };
     list(roots, 1);
-    const head = ["module", "contains", "itself", "count", "time", "share of active"].map(
-      (text, at) => h("th", at > 1 && at < 5 ? "agv-right" : "", text),
-    );
+    const head = ["module", "contains", "itself", ...NUMBERS].map(headCell(2, 4));
     const elements = rows.map(({ element }) => element);
     const attrs = { role: "treegrid", "aria-label": "Time of modules" };
     const table = this.#fillTable(head, elements, { attrs });
@@ -276,7 +293,11 @@ export class RangeProfilePanel {
             isCompiled && h("span", "agv-muted", "compiled region "),
             h("code", { text: code, title: code }),
           )
-        : h("td", `agv-phase-${row.phase}`, row.phase),
+        : h(
+            "td",
+            `agv-phase-${row.phase}`,
+            row.label === BETWEEN ? "Python, PyTorch's engine" : row.phase,
+          ),
       h("td", {
         class: "agv-muted agv-ellipsis",
         text: where,
@@ -315,7 +336,6 @@ export class RangeProfilePanel {
   #totals([start, end], times) {
     const { scene } = this.store;
     const [before, after] = [heldBytesAt(scene, start), heldBytesAt(scene, end)];
-    const released = releasedIn(scene, [start, end]).reduce((sum, { nbytes }) => sum + nbytes, 0);
     const most = Math.max(1, ...times.phases.map(({ total }) => total));
     // The sentence and the comparison, too, have compilations apart from phases.
     const line = (
@@ -342,7 +362,7 @@ export class RangeProfilePanel {
         line(name, total - compiled, name),
         line(name === "backward" ? "nodes" : "ops", ops ?? 0, name, PART),
         line("recomputation", recomputed, "recompute", PART),
-        line("between ops", betweenOps(phase), "between", PART),
+        line(BETWEEN, betweenOps(phase), "between", PART),
       ];
     });
     lines.unshift(line("compiling", compiledIn(times), "compile"));
@@ -359,47 +379,13 @@ export class RangeProfilePanel {
       notKept > 0 && `of it ${formatDuration(notKept)} in older steps that were not kept`,
       waited > 0 && `of it ${formatDuration(waited)} idle: nothing ran`,
     ];
+    const duration = [formatDuration(end - start), ...idle].filter(Boolean).join(", ");
     return [
       h("table", "agv-phases", h("tbody", {}, ...lines, all)),
-      section(
-        "Of this time",
-        "",
-        propertyList([
-          ["duration", [formatDuration(end - start), ...idle].filter(Boolean).join(", ")],
-          ["saved tensors", `${formatBytes(before)} → ${formatBytes(after)} held`],
-          ["released", formatBytes(released)],
-        ]),
-      ),
+      propertyList([
+        ["duration", this.range || times.idle > 0 ? duration : ""],
+        ["saved tensors", this.range ? `${formatBytes(before)} → ${formatBytes(after)} held` : ""],
+      ]),
     ];
   }
-}
-
-/**
- * Return the rows of what is not the time of a node: the table adds up to the active time.
- *
- * @param {import("../../scene/phase_times.js").PhaseTimes} times
- * @param {ProfileRow[]} rows of nodes
- * @returns {ProfileRow[]}
- */
-function restRows({ phases }, rows) {
-  /** @type {Record<string, string[]>} */
-  const own = { backward: ["backward", "accumulate", "recompute"] };
-  return phases.flatMap((phase) => {
-    const { name, total, ops, compiled } = phase;
-    const counted = rows
-      .flatMap((row) => (own[name] ?? [name]).map((part) => row.parts[part]))
-      .reduce((/** @type {number} */ sum, time = 0) => sum + time, 0);
-    const rest = total - counted - compiled;
-    const between = Math.min(Math.max(0, rest), ops === null ? rest : betweenOps(phase));
-    const other = rest - between;
-    const row = (/** @type {string} */ label, /** @type {number} */ time) => ({
-      ...{ label, phase: /** @type {any} */ (name), modules: new Set(), count: 0 },
-      ...{ time, node: -1, parts: { [name]: time }, filename: "", lineno: 0 },
-    });
-    const some = ops === null ? "ops without a node, and between ops" : "between ops";
-    return [
-      row(name === "backward" ? "between nodes" : some, between),
-      row("ops without a node", other),
-    ].filter(({ time }) => time > total / 1e4);
-  });
 }

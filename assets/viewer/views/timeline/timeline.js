@@ -47,7 +47,7 @@ export class Timeline {
       () => this.schedule(),
       "time",
     );
-    /** @type {TimeRange | null} the range that is profiled; null is the recording */
+    /** @type {TimeRange | null} the range that was dragged */
     this.range = null;
     this.frame = 0;
     this.canvas = chartCanvas(`Timeline. ${this.#summary()}`);
@@ -77,9 +77,8 @@ export class Timeline {
       this.schedule(change === "time"),
     );
     const follow = () => {
-      const step = store.scene.steps[store.step];
       this.tracks = timelineTracks(store.sceneIndex, store.step);
-      this.profileRange(step ? [step.start_ns, step.end_ns] : null, step && store.step);
+      this.profileRange(null);
     };
     store.subscribe(["step"], follow);
     follow();
@@ -99,9 +98,9 @@ export class Timeline {
           "agv-view-head",
           this.profile.sentence,
           h("span", "agv-muted agv-clamp", this.#summary()),
-          h("span", "agv-end agv-muted agv-key-hint", "drag to profile a range"),
+          h("span", "agv-end agv-muted agv-wide-only", "drag to profile a range"),
           this.window.makeAxisSwitch(),
-          warm && h("span", "agv-muted agv-warm-up", warm),
+          warm && h("span", "agv-muted agv-warm-up", `${warm}; sums of all steps leave it out`),
         ),
         this.scroller,
         this.tooltip,
@@ -142,8 +141,7 @@ export class Timeline {
 
   /** @param {Drawing} drawing */
   #paint(drawing) {
-    const range = this.profile.step === undefined ? this.range : null;
-    paintTimeline(drawing, this.store, this.tracks, this.window, range);
+    paintTimeline(drawing, this.store, this.tracks, this.window, this.range);
   }
 
   #paintTime = (/** @type {Drawing} */ drawing) => paintTime(drawing, this.store.time, this.window);
@@ -246,13 +244,10 @@ export class Timeline {
     placeTooltip(this.tooltip, lines, event.offsetX, y, clientWidth, clientHeight);
   }
 
-  /**
-   * @param {TimeRange | null} range
-   * @param {number} [step] index of the step that it is
-   */
-  profileRange(range, step) {
+  /** @param {TimeRange | null} range null profiles the step that is shown, or the recording */
+  profileRange(range) {
     this.range = range;
-    this.profile.fill(range, step);
+    this.profile.fill(range);
     this.schedule();
   }
 }

@@ -1,7 +1,13 @@
 // @ts-check
 /** The tracks of the timeline, and the bars in the rows of each. */
 
-import { blockPrefix, formatPlace, plural } from "../../scene/format_numbers_and_names.js";
+import {
+  blockPrefix,
+  formatPlace,
+  inModel,
+  nameRange,
+  plural,
+} from "../../scene/format_numbers_and_names.js";
 import { inStep, stepAt } from "../../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../../types.js").SceneSpan} SceneSpan */
@@ -16,13 +22,15 @@ import { inStep, stepAt } from "../../scene/step_of_time_or_node.js";
  * @property {number} ref index of a node, a region or a step, -1
  * @property {string} place the line that started it
  * @property {boolean} [faint] a part of the bar above it
- * @property {boolean} [ambiguous] its number alone does not name it: "0" of "up.0" and "down.0"
+ * @property {string} [number] the end of its name, if that alone names it in its row: "0" of
+ *   "blocks.0", but not of "up.0" and "down.0"
  */
 
 /**
  * @typedef {object} Track
  * @property {string} name
  * @property {string} note
+ * @property {string} numbered the modules of the second row that have numbers, "blocks.0–7"
  * @property {number} rows number of rows
  * @property {Bar[]} bars by start
  */
@@ -31,19 +39,16 @@ const MODULE_ROWS = 2;
 
 /** @type {[name: string, meaning: string][]} what the rows show, for the help and their tooltips */
 export const ROW_MEANINGS = [
-  ["steps", "training steps; a click shows one in all views"],
+  ["steps", "a click shows one in all views"],
   ["forward", "the forward, and below it the modules"],
   ["compile", "torch.compile compiles"],
-  ["backward", "calls of backward, and below them the blocks and nodes that run"],
+  ["backward", "its calls, and below them the blocks and nodes"],
   ["nested", "backward inside backward"],
   ["recompute", "checkpoint regions that run again"],
   ["optimizer", "optimizer.step()"],
   ["hooks", "runs of your hooks"],
-  [
-    "modes",
-    "no_grad, enable_grad, inference_mode or autocast outside of optimizers and recomputation",
-  ],
-  ["gradients", "gradients added to .grad"],
+  ["modes", "no_grad, inference_mode, autocast and others that you set"],
+  ["gradients", "added to .grad"],
   ["marks", "random draws, writes into buffers, requires_grad_()"],
   ["cuda:0 stream 3", "when a stream ran modules and nodes, with record(device_time=True)"],
 ];
@@ -166,16 +171,22 @@ function modeName(spans) {
  */
 function makeTrack(name, note, bars) {
   bars.sort((a, b) => a.start - b.start || a.row - b.row);
-  /** @type {Map<number, Set<string>>} what is numbered, by row */
-  const numbered = new Map();
-  for (const { label, row } of bars) {
-    const [number] = label.match(/\.\d+$/) ?? [];
+  /** @type {Map<number, Map<string, Set<number>>>} numbers by what is numbered, by row */
+  const rows = new Map();
+  const parts = (/** @type {Bar} */ { label }) => /^(.*)\.(\d+)$/.exec(label) ?? [];
+  for (const bar of bars) {
+    const [, parent, number] = parts(bar);
     if (!number) continue;
-    const parents = numbered.get(row) ?? new Set();
-    numbered.set(row, parents.add(label.slice(0, -number.length)));
+    const parents = rows.get(bar.row) ?? new Map();
+    rows.set(bar.row, parents);
+    parents.set(parent, (parents.get(parent) ?? new Set()).add(Number(number)));
   }
-  for (const bar of bars) bar.ambiguous = (numbered.get(bar.row)?.size ?? 0) > 1;
-  return { name, note, rows: 1 + bars.reduce((most, bar) => Math.max(most, bar.row), 0), bars };
+  for (const bar of bars) if (rows.get(bar.row)?.size === 1) bar.number = parts(bar)[2];
+  const [[parent, numbers] = ["", new Set()], ...others] = rows.get(1) ?? [];
+  const ends = [Math.min(...numbers), Math.max(...numbers)].map((end) => `${parent}.${end}`);
+  const numbered = others.length || !numbers.size ? "" : nameRange(ends[0], ends[1]);
+  const most = bars.reduce((most, bar) => Math.max(most, bar.row), 0);
+  return { name, note, numbered, rows: 1 + most, bars };
 }
 
 /**
@@ -217,16 +228,6 @@ function moduleBars(spans) {
   return spans
     .filter((span) => span.depth >= first && span.depth < first + MODULE_ROWS)
     .map((span) => ({ ...makeBar(span), row: span.depth - first + 1, faint: true }));
-}
-
-/**
- * @param {import("../../types.js").Scene} scene
- * @param {string} module
- * @returns {string} its name in the model, which has the same one as an attribute or by its class
- */
-function inModel({ summary: { root } }, module) {
-  if (module === root) return "";
-  return root && module.startsWith(`${root}.`) ? module.slice(root.length + 1) : module;
 }
 
 /**
