@@ -158,7 +158,7 @@ def _read_lines(analysis: Analysis, scene: Scene, *, merge: bool) -> _Lines:
     lines = _Lines()
     _add_nodes(lines, analysis, {node.node_id: node.index for node in scene.nodes}, merge=merge)
     for storage in analysis.saved_memory.storages:
-        frames = tuple(split_module(storage.module, merge=merge))
+        frames = _frames(storage.module, analysis, merge=merge)
         for sums in lines.at(frames, _line(storage.location), storage.lineno):
             sums.recomputed += storage.nbytes * storage.recomputed
             sums.saved += storage.nbytes * (not storage.recomputed)
@@ -170,9 +170,14 @@ def _read_lines(analysis: Analysis, scene: Scene, *, merge: bool) -> _Lines:
         if row.step in compared:
             filename, lineno = places[row.origin] if row.origin >= 0 else ("", 0)
             text = texts.get((filename, lineno)) or _place(filename, lineno)
-            for sums in lines.at(tuple(split_module(row.module, merge=merge)), text, lineno):
+            for sums in lines.at(_frames(row.module, analysis, merge=merge), text, lineno):
                 sums.time_ns += row.ns
     return lines
+
+
+def _frames(module: str, analysis: Analysis, *, merge: bool) -> _Frames:
+    """Return the frames of a module; none for the model itself, whose lines a region may run."""
+    return () if module == analysis.root_title else tuple(split_module(module, merge=merge))
 
 
 def _place(filename: str, lineno: int) -> str:
@@ -185,11 +190,11 @@ def _add_nodes(lines: _Lines, analysis: Analysis, indices: dict[int, int], *, me
     for node in sorted(analysis.graph.nodes.values(), key=lambda node: node.order):
         leaf = node.parameter
         if leaf is None:
-            frames = tuple(split_module(analysis.module_title(node), merge=merge))
+            frames = _frames(node.module, analysis, merge=merge)
             around = lines.at(frames, _line(node.location), source_line(node.location)[1])
         else:
             owner = leaf.name.rpartition(".")[0]
-            around = lines.at(tuple(split_module(owner, merge=merge)), None)
+            around = lines.at(_frames(owner, analysis, merge=merge), None)
         for sums in around:
             sums.nodes[node.name] += 1
             sums.drawn += node.node_id in indices

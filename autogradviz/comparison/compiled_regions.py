@@ -55,12 +55,13 @@ def _facts(analysis: Analysis) -> Counter[str]:
 
 
 def _saved(analysis: Analysis) -> Counter[tuple[str, str]]:
-    """Return the bytes that the forward saved, by line and module."""
+    """Return the bytes that the forward saved, by line and module, "" for the model itself."""
     sums: Counter[tuple[str, str]] = Counter()
     for each in analysis.saved_memory.storages:
         if not each.recomputed:
             line = f"{each.filename}:{each.lineno}" if each.lineno else ""
-            sums[line, uncompiled_name(each.module)] += each.nbytes
+            module = "" if each.module == analysis.root_title else each.module
+            sums[line, uncompiled_name(module)] += each.nbytes
     return sums
 
 
