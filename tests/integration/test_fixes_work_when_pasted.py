@@ -239,39 +239,6 @@ for _ in range(3):
     loss.backward()
     opt.step()
 """
-CACHE_GROWS = """
-from torch.utils.checkpoint import checkpoint
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.query = nn.Linear(4, 4)
-        self.keys = []
-    def forward(self, x):
-        self.keys.append(x.detach())
-        return self.query(x) @ torch.cat(self.keys).T
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = Attention()
-    def forward(self, x):
-        return checkpoint(self.attention, x, use_reentrant=False).exp()
-net = Net()
-net(torch.randn(5, 4)).sum().backward()
-"""
-DTYPE_SET_IN_REGION = """
-from torch.utils.checkpoint import checkpoint
-class Cast(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-        self.dtype = torch.float64
-    def forward(self, x):
-        y = self.fc(x).to(self.dtype).sin().exp()
-        self.dtype = torch.float32
-        return y
-net = Cast()
-checkpoint(net, torch.randn(5, 4), use_reentrant=False).sum().backward()
-"""
 SHAPE_CHANGED_BEFORE_BACKWARD = """
 from torch.utils.checkpoint import checkpoint
 class Cut(nn.Module):

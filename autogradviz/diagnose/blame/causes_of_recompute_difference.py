@@ -44,7 +44,6 @@ from autogradviz.diagnose.source.regions_repaired_as_fixes import (
     moved_below,
     with_equal_contexts,
     without_cache,
-    without_checkpoint,
 )
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import with_torch_random
 from autogradviz.diagnose.source.writes_by_name_and_in_threads import Write, writes
@@ -365,8 +364,7 @@ def _repaired(window: RecomputeWindow, change: StateChanged, culprit: SourceLoca
         kept = kept_open(culprit, backward)
         if kept:
             return kept
-    moved = "" if change.in_forward else moved_below(culprit, backward)
-    return moved or without_checkpoint(window.region.location, culprit)
+    return "" if change.in_forward else moved_below(culprit, backward)
 
 
 def _advice(change: StateChanged) -> str:
@@ -477,7 +475,6 @@ def _non_repeatable_call(window: RecomputeWindow) -> Cause | None:
         f"{short_location(culprit)}, something that returns another value each time:",
         f"        {culprit.text}",
     ]
-    lines.append(_CALLED_BEFORE)
     if written is not None:
         lines += [
             f"That file may have been written in between, at {short_location(written)}:",
@@ -490,7 +487,7 @@ def _non_repeatable_call(window: RecomputeWindow) -> Cause | None:
         else "it reads a file that was written in between",
         culprit=written or culprit,
         lines=tuple(lines),
-        fix=without_checkpoint(window.region.location, written or culprit) or _CALLED_BEFORE,
+        fix=_CALLED_BEFORE,
         confidence="likely",
         events=(),
     )

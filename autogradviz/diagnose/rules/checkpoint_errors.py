@@ -28,7 +28,6 @@ from autogradviz.diagnose.finding_text import (
 )
 from autogradviz.diagnose.rule import Draft, ErrorMessage, NoError, Place, rule
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.diagnose.source.regions_repaired_as_fixes import without_checkpoint
 from autogradviz.events import BackwardStarted, TensorUnpacked
 from autogradviz.support.source_lines_and_libraries import lines_of
 
@@ -217,8 +216,7 @@ def _recomputation_differs(
         ],
         fix=cause.fix
         if cause is not None
-        else without_checkpoint(region.location, diverged or region.location)
-        or (
+        else (
             "# make the region do the same in every call: keep caches, counters and random\n"
             "# choices out of it, pass what changes as an argument, or stop checkpointing it"
         ),
@@ -404,10 +402,7 @@ def _draft(
             "The first node received the second op's tensor. Their shapes are equal, and early "
             "stop ends a recomputation before a surplus save would show, so nothing was raised.",
         ],
-        fix=cause.fix
-        if cause is not None
-        else without_checkpoint(region.location, second.location)
-        or "# make the region run the same ops in every call",
+        fix=cause.fix if cause is not None else "# make the region run the same ops in every call",
         confidence=confidence_of(cause),
         evidence=(first, second.saved_seq, *(cause.events if cause is not None else ())),
         region_id=region.region_id,

@@ -6,9 +6,7 @@ import ast
 from copy import deepcopy
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.finding_text import line_number_or_place
 from autogradviz.diagnose.source.source_index import functions, last_name, nodes_around
-from autogradviz.diagnose.source.statements_rewritten_as_fixes import statements_of
 from autogradviz.support.source_lines_and_libraries import lines_of, parse
 
 if TYPE_CHECKING:
@@ -16,39 +14,8 @@ if TYPE_CHECKING:
 
     from autogradviz.analysis import SourceLocation
 
-_OPTIONS: Final = frozenset(
-    {"use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop"}
-)
-"""Keywords of ``checkpoint`` that its function does not get."""
 _MOST_LINES: Final = 8
 _PAIR: Final = 2
-
-
-def without_checkpoint(place: SourceLocation | None, culprit: SourceLocation | None) -> str:
-    """Return the statement that calls ``checkpoint`` with a call of its function, "" if unknown.
-
-    Args:
-        place: the line that checkpoints.
-        culprit: the line of the finding, if it is another one.
-    """
-    for statement in statements_of(place):
-        calls = [
-            node
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Call) and last_name(node.func) == "checkpoint"
-        ]
-        if len(calls) != 1 or not calls[0].args or isinstance(calls[0].args[0], ast.Starred):
-            continue
-        call = calls[0]
-        own = {each.arg for each in call.keywords}
-        if "context_fn" in own or None in own:
-            continue  # what its contexts do is lost without it
-        call.func, *call.args = call.args
-        call.keywords = [each for each in call.keywords if each.arg not in _OPTIONS]
-        assert place is not None
-        at = line_number_or_place(place, culprit)
-        return f"{ast.unparse(statement)}  # at {at}: without checkpoint"
-    return ""
 
 
 def moved_below(place: SourceLocation | None, later: SourceLocation | None) -> str:
