@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from autogradviz.analysis.types import SourceLocation
     from autogradviz.scene.schema import SceneFold
 
+WORTH_SAYING: Final = 0.1
+"""Share of the peak that checkpoints must free for the sentence of a step to name them."""
 COUNTS: Final = 8
 """Plans for each kind of like modules."""
 
@@ -150,7 +152,8 @@ def predicted_by_plan(
     for fold in folds:
         own = [plan for plan in plans if plan.step == fold.step]
         best = min(own, key=lambda plan: plan.peak_nbytes, default=None)
-        if best and of_steps[fold.step] == 1 and not fold.held_nbytes:
+        frees = best is not None and best.peak_nbytes <= (1 - WORTH_SAYING) * fold.peak_nbytes
+        if best and frees and of_steps[fold.step] == 1 and not fold.held_nbytes:
             text = f" With {best.name} checkpointed, it would be {format_bytes(best.peak_nbytes)}."
             fold = replace(fold, sentence=fold.sentence + text)  # noqa: PLW2901
         found.append(fold)

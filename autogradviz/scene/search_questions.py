@@ -372,6 +372,8 @@ def _recorded_checkpoints(scene: Scene, regions: list[SceneRegion]) -> str:
         text += f"; {len(again):,} of them ran again, in {format_duration(time_ns)}"
     else:
         text += f", recomputed in {format_duration(time_ns)}"
+    if again and each_step > 1:
+        text += " on average"
     return f"{lead}{'In each step, ' if each_step > 1 else ''}{text}."
 
 

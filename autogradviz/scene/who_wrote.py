@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 MAX_PARAMETERS: Final = 150
 MAX_VARIABLES: Final = 300
+MAX_NAMED: Final = 2
+"""Earlier writes that an answer names; of more, it has their number."""
 
 
 @dataclass(slots=True)
@@ -150,7 +152,10 @@ class _Names:
             text += " after it was saved for backward"
         if named is not last:
             text += f", and {_wrote(last)} wrote it last"
-        if len(tensor.writes) > 1:
+        others = [each for each in tensor.writes if each not in {named, last}]
+        if 0 < len(others) <= MAX_NAMED:
+            text += f", after {' and '.join(map(_wrote, others))}"
+        elif others:
             text += f", {len(tensor.writes):,} writes in all"
         return self._answer(name, f"{text}{several}.", named.location, tensor.row)
 
@@ -226,14 +231,17 @@ class _Names:
         *, asks: str = "",
     ) -> SceneQuestion:  # fmt: skip
         filename, lineno, line = source_line(place)
+        # The tensor is opened where it has this name, and else the line.
+        named = row >= 0 and name in re.split(r", |\.", self._scene.storages[row].name)
+        is_named = named or (row >= 0 and name == self._scene.storages[row].name)
         return make_question(
             rf"who wrote {self._pattern(name)}$",
             text,
             asks=filter(None, [asks]),
             at=(filename, lineno, line),
             fix=self._fixes.get((filename, lineno), "") if lineno else "",
-            view="graph" if asks else "tensors",
-            storage=row,
+            view="graph" if asks else "source" if lineno and not is_named else "tensors",
+            storage=row if is_named else -1,
         )
 
     def _pattern(self, name: str) -> str:

@@ -187,8 +187,8 @@ def test_who_wrote_names_the_last_write_first():
     trace = trained()
     answer = ask(trace, "who wrote planes")
     assert re.fullmatch(
-        r"copy_ at test_search_answers.py:\d+ wrote planes in place, 2 writes in all"
-        r" \(2 tensors of this name\)\.",
+        r"copy_ at test_search_answers.py:\d+ wrote planes in place, "
+        r"after \S+ at test_search_answers.py:\d+ \(2 tensors of this name\)\.",
         re.sub("fill_", "copy_", answer.sentence),
     )
     assert answer.line.strip() == "planes[1] = 2"

@@ -99,7 +99,7 @@ export function answerQuestion(sceneIndex, text, shown = -1) {
     lineno,
     line: line.trim(),
     fix,
-    link: storage < 0 ? { view } : { storage },
+    link: storage >= 0 ? { storage } : view === "source" ? { line: true } : { view },
   };
 }
 
@@ -166,11 +166,10 @@ function whyNoGradient(sceneIndex, subject) {
   }
   const steps = (answer?.steps ?? []).map((at) => scene.cause_steps[at]);
   const proven = steps.slice(0, steps.length - (answer?.alternatives ?? 0));
-  const cause = proven.findLast(({ lineno }) => lineno);
+  const [symptom, ...causes] = proven;
+  const cause = causes.length ? causes.findLast(({ lineno }) => lineno) : symptom;
   // The line is that of the cause: the text of another step would be read as what it does.
-  const texts = [...new Set([proven[0], cause ?? proven.at(-1)])].flatMap(
-    (step) => step?.text ?? [],
-  );
+  const texts = [...new Set([symptom, cause ?? proven.at(-1)])].flatMap((step) => step?.text ?? []);
   const stopped = scene.nodes.find(({ state }) => state === "failed");
   if (stopped && grad === "none") texts.push(`backward stopped at ${stopped.name}`);
   const plain =
@@ -182,7 +181,9 @@ function whyNoGradient(sceneIndex, subject) {
   return {
     sentence: `${texts.length ? texts.join("; ") : plain}.`,
     bars: [],
-    ...(cause ? { filename: cause.filename, lineno: cause.lineno, line: cause.line } : NO_LINE),
+    ...(cause?.lineno
+      ? { filename: cause.filename, lineno: cause.lineno, line: cause.line }
+      : NO_LINE),
     fix: answer?.fix ?? "",
     link: { asks: name },
   };
