@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 import recordings
 from viewer_page import Stage
+
+from autogradviz.analysis.formatting import format_bytes
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+from training_programs import PROGRAMS
 
 FIELD = ".agv-search input"
 CARD = ".agv-answer"
@@ -27,6 +36,18 @@ def test_what_fills_memory_is_the_sentence_of_the_fold_and_a_line(open_page, pic
     stage.page.keyboard.press("Enter")
     assert not stage.page.is_visible(CARD)
     assert stage.page.get_attribute(".agv", "data-view") == "fold"
+
+
+def test_what_checkpointing_one_module_saves_is_what_the_api_predicts(open_page):
+    trace = PROGRAMS["transformer"]()
+    stage = Stage(open_page(), trace._scene)
+    for name in ("h.0.mlp", "h.*"):
+        predicted = trace.predict_memory(checkpoint=name)
+        peaks = [format_bytes(each) for each in (predicted.predicted_peak, predicted.peak)]
+        sentence = ask(stage, f"what would checkpointing {name} save?")
+        assert f"{peaks[0]} would be held at the peak instead of {peaks[1]}: " in sentence
+    assert "frees 512 B of" in ask(stage, "checkpoint h.11.ln_2")
+    assert "got a gradient" in ask(stage, "does h.0.ln_1.weight have a gradient?")
 
 
 def test_a_parameter_without_a_gradient_is_explained(open_page):

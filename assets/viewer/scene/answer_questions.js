@@ -8,10 +8,12 @@ import {
   formatPlace,
   plural,
   placeOf,
+  nameRange,
 } from "./format_numbers_and_names.js";
 import { kindTitles } from "./saved_kind_colors.js";
 import { timedSteps } from "./step_of_time_or_node.js";
 import { phaseTimes, shareText, timeSentence } from "./phase_times.js";
+import { predictMemory } from "./predict_memory.js";
 import { profileRange } from "./range_profile.js";
 import { isHeldAtPeak } from "./storage_holds.js";
 
@@ -40,6 +42,8 @@ const QUESTIONS = [
     /^why (?:is|has|does|did) (.+?)(?:\.grad|'s grad(?:ient)?| (?:has|have|get) no grad| none\b).*$/,
     whyNoGradient,
   ],
+  [/^(?:does|has|did) (\S+) (?:have|get|got) (?:a )?grad(?:ient)?$/, whyNoGradient],
+  [/^(?:what (?:would|does|if) )?(?:i )?checkpoint(?:ing)? (\S+)(?: (?:save|free)s?)?$/, whatIf],
   [/^what (?:holds|keeps|is)\s+([\d.]+ ?[kmgt]?i?b)\b/, whatHolds],
   [
     /^(?:slowest (line|module)|which (line|module) (?:is slow|takes)|where does (?:the )?time go|what (?:takes (?:the )?time|is slow)|why is (?:it|this|the step|my step|training) (?:so )?slow)\b.*/,
@@ -187,6 +191,33 @@ function whyNoGradient(sceneIndex, subject) {
     fix: answer?.fix ?? "",
     link: { asks: name },
   };
+}
+
+/**
+ * @param {SceneIndex} sceneIndex
+ * @param {string} subject modules: "encoder", or "blocks.*"
+ * @param {number} step index, -1 for all
+ * @returns {Answer | null} what checkpointing them would save
+ */
+function whatIf({ scene }, subject, step) {
+  const all = [...new Set(scene.module_calls.map(({ module }) => module))];
+  const pattern = subject.replace(/[^\w*]/g, "\\$&").replace(/\*/g, "\\d+");
+  const [exact, inside] = ["^", "\\."].map((start) => new RegExp(`${start}${pattern}$`, "i"));
+  const own = all.filter((name) => exact.test(name));
+  const modules = own.length ? own : all.filter((name) => inside.test(name));
+  if (!modules.length) return null;
+  const as = (/** @type {string[]} */ names) =>
+    predictMemory(scene, new Map(names.map((name) => [name, "checkpoint"])), step);
+  const [before, after] = [as([]), as(modules)];
+  const freed = before.peak - after.peak;
+  const name = nameRange(modules[0], modules[modules.length - 1]);
+  const time = after.recomputeNs ? `, recomputed in ${formatDuration(after.recomputeNs)}` : "";
+  const [was, is] = [before.peak, after.peak].map(formatBytes);
+  const sentence =
+    is === was
+      ? `Checkpointing ${name} frees ${freed > 0 ? formatBytes(freed) : "nothing"} of ${was}: backward computes it again while all else is held.`
+      : `With ${name} checkpointed, ${is} would be held at the peak instead of ${was}: ${formatBytes(freed)} less${time}.`;
+  return { sentence, bars: [], ...NO_LINE, fix: "", link: { view: "memory" } };
 }
 
 /**
