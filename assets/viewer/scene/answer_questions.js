@@ -216,7 +216,7 @@ function whatIf({ scene }, subject, step) {
   const sentence =
     is === was
       ? `Checkpointing ${name} frees ${freed > 0 ? formatBytes(freed) : "nothing"} of ${was}: backward computes it again while all else is held.`
-      : `With ${name} checkpointed, ${is} would be held at the peak instead of ${was}: ${formatBytes(freed)} less${time}.`;
+      : `With ${name} checkpointed, ${is} would be held at the peak instead of ${was}: ${formatBytes(Math.abs(freed))} ${freed < 0 ? "more" : "less"}${time}.`;
   return { sentence, bars: [], ...NO_LINE, fix: "", link: { view: "memory" } };
 }
 
