@@ -36,11 +36,11 @@ class FoldView:
 
     @property
     def sentence(self) -> str:
-        """The kinds of saved tensors that fill the memory, as a sentence.
+        """What fills the memory at the peak, as a sentence.
 
         Example:
             >>> trace.fold().sentence
-            '96 B held at the peak: ...'
+            '96 B held at the peak, all of it by ...'
         """
         return self._fold.sentence if self._fold else _NOTHING
 

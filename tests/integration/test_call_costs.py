@@ -170,7 +170,7 @@ def test_each_recomputation_of_a_line_is_counted():
     rows = [row for row in scene.call_times if row.phase == "recompute"]
     function = "test_each_recomputation_of_a_line_is_counted"
     own = [row.count for row in rows if scene.call_frames[row.origin].function == function]
-    assert own == [2 * len(layers)]  # each recomputation, and its op
+    assert own == [2] * len(layers)  # of each module: its recomputation, and its op
 
 
 def test_callers_of_a_compiled_region_have_its_bytes():

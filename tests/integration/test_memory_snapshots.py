@@ -73,7 +73,7 @@ def test_saved_bytes_of_a_step_are_those_of_the_allocator():
     table = trace.reconcile_memory_snapshot(snapshot)
     hidden = 32 * 64 * 4
     (row,) = [row for row in saved_rows(table) if row.allocated == hidden]
-    assert (row.module, row.allocations, row.recorded) == ("", 1, hidden)
+    assert (row.module, row.allocations, row.recorded) == ("Net", 1, hidden)
     assert row.line == f"{__file__}:{line_of('hidden = torch.tanh(self.up(x))')}"
     assert row.slots == "TanhBackward0.result, AddmmBackward0.mat1"
     sizes = trace.saved_bytes()

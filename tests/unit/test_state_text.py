@@ -40,5 +40,5 @@ def test_lengths_of_a_container_are_in_words(before, after, words):
         ("float32 2×4 #5 v0", "float32 3×4 #6 v0", ("float32 2×4", "float32 3×4")),
     ],
 )  # fmt: skip
-def test_a_tensor_is_told_by_its_writes_not_by_its_address(before, after, words):
+def test_a_tensor_is_described_by_its_writes_not_by_its_address(before, after, words):
     assert state_texts(before, after) == words

@@ -35,7 +35,7 @@ export const inStep = (step, own) => step < 0 || own() === step;
 export const AFTER_WARM_UP = -2;
 
 /**
- * Return what times are of: a step, or all steps that are no warm-up.
+ * Return the range of times: of a step, or of all steps that are no warm-up.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
  * @param {number} step index, -1 for all

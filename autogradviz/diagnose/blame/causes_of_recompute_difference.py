@@ -250,7 +250,7 @@ def _title(window: RecomputeWindow, change: StateChanged, culprit: SourceLocatio
 
 
 def _verb(change: StateChanged) -> str:
-    """Return what was done to the state, as a participle."""
+    """Return the participle of the change of a state."""
     if change.before in {"None", "absent"}:
         return "set"
     if change.after == "absent":
