@@ -7,7 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.align_ops import align_saves, place_replaced
+from autogradviz.analysis.align_ops import align_saves, other_inputs, place_replaced
+from autogradviz.analysis.analysis import UNNAMED
 from autogradviz.analysis.formatting import (
     display_op_name,
     format_shape,
@@ -23,10 +24,10 @@ from autogradviz.scene.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, Region, SavedTensor
+    from autogradviz.analysis.types import Op, OpPair, Region, SavedTensor
 
 
 MAX_SAVED_DIFFS: Final = 200
@@ -107,10 +108,10 @@ def _options(region: Region) -> str:
     return ", ".join(options)
 
 
-def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
+def build_diffs(analysis: Analysis) -> tuple[SceneDiffRow, ...]:
     """Return each region's forward aligned with its last recomputation, op by op."""
     rows: list[SceneDiffRow] = []
-    for i, region in enumerate(regions):
+    for i, region in enumerate(analysis.regions):
         forward_nr = recompute_nr = 0
         for pair in place_replaced(
             region.recomputations[-1].pairs if region.recomputations else ()
@@ -119,6 +120,8 @@ def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
             recompute_nr += pair.recompute is not None
             forward_op, forward_shape, forward_file, forward_line = _op_columns(pair.forward)
             op, shape, filename, lineno = _op_columns(pair.recompute)
+            if pair.status == "other_input":
+                forward_op, op = _with_other_inputs(analysis, pair, region.module)
             rows.append(
                 SceneDiffRow(
                     region=i,
@@ -137,6 +140,23 @@ def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
                 )
             )
     return tuple(rows)
+
+
+def _with_other_inputs(analysis: Analysis, pair: OpPair, module: str) -> tuple[str, str]:
+    """Return an op of both runs with the inputs that differ, "t(up.weight)" and "t(down.weight)".
+
+    Names begin inside the module of the region.
+    """
+    found = other_inputs(pair, analysis.parameters)
+    sides = ([analysis.leaf_name(t.tensor_id).removeprefix(f"{module}.") for t in tensors]
+             for tensors in zip(*found, strict=True))  # fmt: skip
+    before, now = (", ".join(each for each in names if each != UNNAMED) for names in sides)
+    if before == now:
+        before, now = "", "another tensor"
+    assert pair.forward is not None
+    name = pair.forward.name
+    first, second = (f"{name}({text})" if text else name for text in (before, now))
+    return first, second
 
 
 def _op_columns(op: Op | None) -> tuple[str, str, str, int]:

@@ -42,6 +42,13 @@ test("the first part that differs is named with its lines", () => {
   );
 });
 
+test("an op that read another tensor differs, and names it", () => {
+  assert.equal(
+    sentenceOfRegion([...same, both("other_input", "t(up)", 5, "t(down)")]),
+    "The same 2 ops, then forward ran t(up) at line 5, recomputation t(down) at line 5.",
+  );
+});
+
 test("an op of one run alone, and an op with other results", () => {
   assert.equal(
     sentenceOfRegion([both("added", "", 0, "mul", 3), ...same]),

@@ -50,8 +50,9 @@ export function describeRegion(region) {
  * @param {boolean} withSource whether the source is not displayed elsewhere
  * @returns {HTMLElement | null}
  */
-export function regionFinding({ scene, sceneIndex }, region, withSource) {
-  const finding = scene.findings.find((each) => each.region === region.index);
+export function regionFinding({ scene, sceneIndex, finding: chosen }, region, withSource) {
+  const found = scene.findings.filter((each) => each.region === region.index);
+  const finding = found.find((each) => each === scene.findings[chosen]) ?? found[0];
   if (!finding) return null;
   const title = h(
     "div",
