@@ -13,8 +13,8 @@ from autogradviz.analysis.formatting import (
     display_op_name,
     format_shape,
     source_line,
-    state_texts,
 )
+from autogradviz.analysis.writes_between_states import texts_of_change
 from autogradviz.events import StateChanged
 from autogradviz.scene.schema import (
     SceneChange,
@@ -176,7 +176,7 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
             filename, lineno, _ = source_line(analysis.location(event.stack_id))
             if not lineno and event.in_forward:
                 filename, lineno = _only_update(analysis, event.state_name)
-            before, after = state_texts(event.before, event.after)
+            before, after = texts_of_change(analysis, event)
             step = _step_of_line(analysis, filename, lineno, event.state_name)
             numbers = (event.before_number, event.after_number)
             before_next, after_next = (

@@ -89,7 +89,7 @@ def statuses(read, again, *, hashes=((), ()), inside=()):
         exited(1),
         recompute(1, 1),
         op("mul", (8,), inputs=(again,), input_hashes=hashes[1], region=1, recompute=1),
-        recomputed(1, "early_stop"),
+        recomputed(1),
     )
     (recomputation,) = region.recomputations
     differs = recomputation.first_difference is not None
