@@ -9,6 +9,19 @@ import {
   sentenceOfPeaks,
 } from "../../assets/viewer/views/checkpoint/cost_and_gain_of_all_regions.js";
 
+import { findingOf } from "../../assets/viewer/views/checkpoint/region_panels.js";
+
+test("the banner of a region is the finding that was chosen", () => {
+  const findings = [{ region: 0 }, { region: 1 }, { region: 0 }];
+  const chosen = [0, 1, 2].map((finding) =>
+    findingOf({ scene: { findings }, finding }, { index: 0 }),
+  );
+  assert.deepEqual(
+    chosen.map((each) => findings.indexOf(each)),
+    [0, 0, 2],
+  );
+});
+
 const both = (status, op, line, other = op, otherLine = line) => ({
   status,
   forward_op: op,
