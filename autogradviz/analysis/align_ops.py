@@ -13,10 +13,14 @@ tensors distinguish the iterations of a loop. The alignment maximizes the number
 (Myers' greedy difference), in windows: after ``WINDOW`` edits the matches so far are kept and the
 search restarts from there. Its cost is therefore linear in the length, times ``WINDOW``, even if
 the two runs have nothing in common. ``difflib`` has no such bound.
+
+A matched op has the status "other_input" if it read another parameter, or another tensor that was
+there before the region. A tensor that a run made or wrote itself is a result of that run.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby, takewhile, zip_longest
 from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
@@ -26,9 +30,9 @@ from autogradviz.events import NO_ID
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 
-    from autogradviz.analysis.types import Op, PairStatus, SavedTensor
+    from autogradviz.analysis.types import Op, PairStatus, SavedTensor, Tensor
     from autogradviz.events import Outcome
 
 T = TypeVar("T")
@@ -194,25 +198,96 @@ def side_by_side(
 
 
 def align(
-    forward: Sequence[Op], recompute: Sequence[Op], outcome: Outcome | None
+    forward: Sequence[Op],
+    recompute: Sequence[Op],
+    outcome: Outcome | None,
+    *,
+    parameters: Container[int] = (),
+    existed: Callable[[int], bool] = lambda _: False,
 ) -> tuple[OpPair, ...]:
     """Return the aligned rows of both runs, in order.
 
     Forward ops after the last op of a recomputation that stopped early or failed are
     ``not_rerun``, not ``removed``.
+
+    Args:
+        forward: the ops of the forward.
+        recompute: the ops of the recomputation.
+        outcome: how the recomputation ended.
+        parameters: the ids of the tensors that are parameters or buffers.
+        existed: whether a storage was there before the forward.
     """
     cut = outcome != "completed"
     matches = _match(forward, recompute, cut=cut)
+    own = _first_writes(forward), _first_writes(recompute)
     pairs: list[OpPair] = []
     i = j = 0
     for x, y in matches:
         pairs += _only_forward(forward[i:x], "removed")
         pairs += _only_recompute(recompute[j:y])
-        pairs.append(_pair(forward[x], recompute[y]))
+        pair = _pair(forward[x], recompute[y])
+        if pair.status == "same" and _other_inputs(pair, parameters, existed, own):
+            pair = replace(pair, status="other_input")
+        pairs.append(pair)
         i, j = x + 1, y + 1
     if cut:
         return (*pairs, *_only_recompute(recompute[j:]), *_only_forward(forward[i:], "not_rerun"))
     return (*pairs, *_only_forward(forward[i:], "removed"), *_only_recompute(recompute[j:]))
+
+
+def other_inputs(pair: OpPair, parameters: Container[int]) -> list[tuple[Tensor, Tensor]]:
+    """Return the inputs of two corresponding ops that are two parameters, or two storages.
+
+    Args:
+        pair: the row.
+        parameters: the ids of the tensors that are parameters or buffers.
+    """
+    if pair.forward is None or pair.recompute is None:
+        return []
+    return [
+        (first, second)
+        for first, second in zip(pair.forward.inputs, pair.recompute.inputs, strict=False)
+        if first.storage_id != second.storage_id
+        or (
+            first.tensor_id != second.tensor_id
+            and first.tensor_id in parameters
+            and second.tensor_id in parameters
+        )
+    ]
+
+
+def _other_inputs(
+    pair: OpPair,
+    parameters: Container[int],
+    existed: Callable[[int], bool],
+    own: tuple[dict[int, int], dict[int, int]],
+) -> bool:
+    """Return whether an op read another parameter, or another tensor from before the region."""
+    first, second = pair.forward, pair.recompute
+    assert first is not None
+    assert second is not None
+    if any(
+        before.tensor_id in parameters and now.tensor_id in parameters
+        for before, now in other_inputs(pair, parameters)
+    ):
+        return True
+    if first.input_hashes and first.input_hashes == second.input_hashes:
+        return False
+    return any(
+        existed(storage_id)
+        and existed(other_id)
+        and own[0].get(storage_id, first.seq) >= first.seq
+        and own[1].get(other_id, second.seq) >= second.seq
+        for before, now in other_inputs(pair, parameters)
+        if (storage_id := before.storage_id) is not None
+        and (other_id := now.storage_id) is not None
+    )
+
+
+def _first_writes(ops: Sequence[Op]) -> dict[int, int]:
+    """Return the event number of the first op that wrote each storage."""
+    written = ((tensor.storage_id, op.seq) for op in reversed(ops) for tensor in op.written)
+    return {storage_id: seq for storage_id, seq in written if storage_id is not None}
 
 
 def first_different_row(pairs: Sequence[OpPair]) -> int | None:

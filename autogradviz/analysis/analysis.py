@@ -364,6 +364,7 @@ class Analysis:
             self._call_modules,
             ops,
             self.saved.values(),
+            self.parameters,
         )
 
     @cached_property

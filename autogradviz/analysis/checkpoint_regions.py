@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from autogradviz.analysis.align_ops import align, first_different_row
 from autogradviz.analysis.tensor_and_module_tables import acyclic
 from autogradviz.analysis.types import Recomputation, Region
-from autogradviz.events import RecomputeStarted, RecomputeStopped, RegionEntered, RegionExited
+from autogradviz.events import (
+    RecomputeStarted,
+    RecomputeStopped,
+    RegionEntered,
+    RegionExited,
+    TensorSeen,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Mapping
 
     from autogradviz.analysis.types import Module, Op, SavedTensor
     from autogradviz.event_log import Log
@@ -39,6 +46,7 @@ def build_regions(
     call_modules: dict[int | None, str],
     ops: Iterable[Op],
     saved: Iterable[SavedTensor],
+    parameters: Container[int],
 ) -> tuple[Region, ...]:
     """Return all checkpointed regions, in the order in which they were entered."""
     if not log.of(RegionEntered) and not log.of(RecomputeStarted):
@@ -46,7 +54,9 @@ def build_regions(
     nesting = _read_nesting(log)
     forward_ops, recomputed_ops = _group_ops(ops, nesting, stacks)
     forward_saved, recomputed_saved = _group_saved(saved, nesting)
-    recomputations = _build_recomputations(log, forward_ops, recomputed_ops, recomputed_saved)
+    recomputations = _build_recomputations(
+        log, forward_ops, recomputed_ops, recomputed_saved, parameters
+    )
     exits = {event.region_id: event for event in log.of(RegionExited)}
     regions: list[Region] = []
     for event in log.of(RegionEntered):
@@ -152,9 +162,12 @@ def _build_recomputations(
     forward_ops: dict[int, list[Op]],
     recomputed_ops: dict[int, list[Op]],
     recomputed_saved: dict[int, list[SavedTensor]],
+    parameters: Container[int],
 ) -> dict[int | None, list[Recomputation]]:
     """Return the recomputations of each region, oldest first."""
     stops = {event.recompute_id: event for event in log.of(RecomputeStopped)}
+    begins: dict[int | None, int] = {e.region_id: e.seq for e in log.of(RegionEntered)}
+    first_seen = dict(reversed(list(log.fields(TensorSeen, "storage_id", "seq"))))
     reentrant = {event.region_id for event in log.of(RegionEntered) if event.reentrant}
     recomputations: dict[int | None, list[Recomputation]] = defaultdict(list)
     for event in log.of(RecomputeStarted):
@@ -164,7 +177,8 @@ def _build_recomputations(
         if event.region_id in reentrant:
             ops = _without_result_saves(ops)
         forward = [] if event.region_id is None else forward_ops[event.region_id]
-        pairs = align(forward, ops, outcome)
+        existed = partial(_existed, first_seen, begins.get(event.region_id, 0))
+        pairs = align(forward, ops, outcome, parameters=parameters, existed=existed)
         recomputations[event.region_id].append(
             Recomputation(
                 recompute_id=event.recompute_id,
@@ -183,6 +197,11 @@ def _build_recomputations(
             )
         )
     return recomputations
+
+
+def _existed(first_seen: Mapping[int | None, int], until: int, storage_id: int) -> bool:
+    """Return whether a storage was seen before an event."""
+    return first_seen.get(storage_id, until) < until
 
 
 def _without_result_saves(ops: list[Op]) -> list[Op]:

@@ -101,15 +101,20 @@ def is_length(state: str) -> bool:
     return _LENGTH.fullmatch(state) is not None
 
 
-def state_texts(before: str, after: str) -> tuple[str, str]:
+def state_texts(before: str, after: str, unchanged: int = 0) -> tuple[str, str]:
     """Return two recorded states of one object in words: "1 key" and "2 keys".
 
     What else is known of containers, such as "2 keys, first 0", is there if they are as long.
     Of a tensor, the second one says how often it was written since: "float32 4, written once".
+
+    Args:
+        before: the first state.
+        after: the second state.
+        unchanged: the number of writes between them that stored a tensor into itself.
     """
     tensors = _TENSOR.fullmatch(before), _TENSOR.fullmatch(after)
     if any(tensors):
-        return _tensor_texts((before, after), tensors)
+        return _tensor_texts((before, after), tensors, unchanged)
     found = _LENGTH.fullmatch(before), _LENGTH.fullmatch(after)
     is_mapping = any(match is not None and match[2] is not None for match in found)
     lengths = [match[1] for match in found if match is not None]
@@ -122,7 +127,9 @@ def state_texts(before: str, after: str) -> tuple[str, str]:
 
 
 def _tensor_texts(
-    states: tuple[str, str], found: tuple[re.Match[str] | None, re.Match[str] | None]
+    states: tuple[str, str],
+    found: tuple[re.Match[str] | None, re.Match[str] | None],
+    unchanged: int,
 ) -> tuple[str, str]:
     first, second = (
         state if match is None else match[1] + (match[4] or "")
@@ -130,7 +137,7 @@ def _tensor_texts(
     )
     before, after = found
     if first == second and before is not None and after is not None:
-        writes = int(after[3]) - int(before[3])
+        writes = int(after[3]) - int(before[3]) - unchanged
         if before[2] != after[2]:
             second += ", in other memory"
         elif writes > 0:

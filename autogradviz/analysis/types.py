@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RunState: TypeAlias = Literal["not_run", "ran", "failed"]
 HistoryKind: TypeAlias = Literal["saved", "written", "unpacked", "cloned", "released"]
 PairStatus: TypeAlias = Literal[
-    "same", "changed", "added", "removed", "replaced", "not_rerun", "cached"
+    "same", "changed", "other_input", "added", "removed", "replaced", "not_rerun", "cached"
 ]
 SpanKind: TypeAlias = Literal[
     "forward", "backward", "recompute", "module", "node", "optimizer", "mode", "hook", "toggle",

@@ -30,6 +30,7 @@ from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import (
     leaves_without_optimizer,
 )
 from autogradviz.diagnose.evidence.memory_needs import find_reach
+from autogradviz.diagnose.evidence.parameters_without_use import describe_unused, recomputed_alone
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.finding import Finding
 from autogradviz.diagnose.finding_text import line_text
@@ -446,8 +447,10 @@ class _Answers:
             return self._chain(name, NO_GRADIENT, [first, end], [], missing)
         use = self._use(tensor_id)
         if not use:
+            again = tensor_id in recomputed_alone(self._evidence)
+            reader = "op of a forward" if again else "recorded op"
             end = _step(
-                f"no recorded op reads {name}: its module was not called, or a branch was not taken"
+                f"no {reader} reads {name}: {describe_unused(self._evidence, tensor_id)}"
                 if "ops" in self._options
                 else "ops were not recorded, so its uses are not known",
                 None,

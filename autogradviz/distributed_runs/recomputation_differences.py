@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _Run: TypeAlias = tuple["Region", "Recomputation"]
-_EQUAL: Final = ("same", "cached", "not_rerun")
+_EQUAL: Final = ("same", "other_input", "cached", "not_rerun")
 
 
 def find_recompute_differences(file: RankFile, other: RankFile) -> tuple[tuple[int, Finding], ...]:

@@ -183,7 +183,7 @@ def build_scene(
         facts=build_facts(analysis, unused, blamed),
         evidence=build_evidence(analysis, unused, blamed),
         regions=region_and_recomputation_tables.build_regions(analysis),
-        diffs=region_and_recomputation_tables.build_diffs(analysis.regions),
+        diffs=region_and_recomputation_tables.build_diffs(analysis),
         spans=spans,
         memory=panels.build_memory(analysis.memory),
         memory_without_checkpoints=panels.build_memory(analysis.memory_without_checkpoints),

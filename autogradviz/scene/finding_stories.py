@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from autogradviz.analysis.align_ops import align_saves
-from autogradviz.analysis.formatting import display_op_name, format_shape, state_texts
+from autogradviz.analysis.formatting import display_op_name, format_shape
+from autogradviz.analysis.writes_between_states import texts_of_change
 from autogradviz.diagnose.finding_text import (
     describe_tensor,
     in_module,
@@ -179,7 +180,7 @@ class StoryBuilder:
                     text = _unpacking(self._slot(saved), unpack)
                     yield Station(text, self._backward_line(unpack.seq), unpack.seq)
         for change in self._events(StateChanged):
-            before, after = state_texts(change.before, change.after)
+            before, after = texts_of_change(analysis, change)
             text = f"{change.state_name} was {before}, and is {after} in the recomputation"
             yield Station(text, analysis.location(change.stack_id), change.seq)
         for bump in self._events(VersionBumped):

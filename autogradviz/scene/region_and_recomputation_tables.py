@@ -7,13 +7,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.align_ops import align_saves, place_replaced
+from autogradviz.analysis.align_ops import align_saves, other_inputs, place_replaced
+from autogradviz.analysis.analysis import UNNAMED
 from autogradviz.analysis.formatting import (
     display_op_name,
     format_shape,
     source_line,
-    state_texts,
 )
+from autogradviz.analysis.writes_between_states import texts_of_change
 from autogradviz.events import StateChanged
 from autogradviz.scene.schema import (
     SceneChange,
@@ -23,10 +24,10 @@ from autogradviz.scene.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import Op, Region, SavedTensor
+    from autogradviz.analysis.types import Op, OpPair, Region, SavedTensor
 
 
 MAX_SAVED_DIFFS: Final = 200
@@ -107,10 +108,10 @@ def _options(region: Region) -> str:
     return ", ".join(options)
 
 
-def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
+def build_diffs(analysis: Analysis) -> tuple[SceneDiffRow, ...]:
     """Return each region's forward aligned with its last recomputation, op by op."""
     rows: list[SceneDiffRow] = []
-    for i, region in enumerate(regions):
+    for i, region in enumerate(analysis.regions):
         forward_nr = recompute_nr = 0
         for pair in place_replaced(
             region.recomputations[-1].pairs if region.recomputations else ()
@@ -119,6 +120,8 @@ def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
             recompute_nr += pair.recompute is not None
             forward_op, forward_shape, forward_file, forward_line = _op_columns(pair.forward)
             op, shape, filename, lineno = _op_columns(pair.recompute)
+            if pair.status == "other_input":
+                forward_op, op = _with_other_inputs(analysis, pair, region.module)
             rows.append(
                 SceneDiffRow(
                     region=i,
@@ -139,6 +142,23 @@ def build_diffs(regions: Sequence[Region]) -> tuple[SceneDiffRow, ...]:
     return tuple(rows)
 
 
+def _with_other_inputs(analysis: Analysis, pair: OpPair, module: str) -> tuple[str, str]:
+    """Return an op of both runs with the inputs that differ, "t(up.weight)" and "t(down.weight)".
+
+    Names begin inside the module of the region.
+    """
+    found = other_inputs(pair, analysis.parameters)
+    sides = ([analysis.leaf_name(t.tensor_id).removeprefix(f"{module}.") for t in tensors]
+             for tensors in zip(*found, strict=True))  # fmt: skip
+    before, now = (", ".join(each for each in names if each != UNNAMED) for names in sides)
+    if before == now:
+        before, now = "", "another tensor"
+    assert pair.forward is not None
+    name = pair.forward.name
+    first, second = (f"{name}({text})" if text else name for text in (before, now))
+    return first, second
+
+
 def _op_columns(op: Op | None) -> tuple[str, str, str, int]:
     """Return name, output shape, file and line number of an op."""
     if op is None:
@@ -156,7 +176,7 @@ def build_changes(analysis: Analysis) -> tuple[SceneChange, ...]:
             filename, lineno, _ = source_line(analysis.location(event.stack_id))
             if not lineno and event.in_forward:
                 filename, lineno = _only_update(analysis, event.state_name)
-            before, after = state_texts(event.before, event.after)
+            before, after = texts_of_change(analysis, event)
             step = _step_of_line(analysis, filename, lineno, event.state_name)
             numbers = (event.before_number, event.after_number)
             before_next, after_next = (

@@ -337,5 +337,7 @@ def _recomputations(analysis: Analysis) -> Iterator[SceneFact]:
         return
     same = sum(run.first_difference is None for run in runs)
     text = f"{same:,} of {len(runs):,} recomputations ran the same ops as the forward"
+    if any(pair.status == "other_input" for run in runs for pair in run.pairs):
+        text += ", on the same inputs"
     good = same == len(runs)
     yield SceneFact(text=text, view="checkpoint", good=good, topic="checkpoints")

@@ -93,3 +93,67 @@ def test_the_title_names_what_was_written_its_line_and_the_effect():
     )
     state = "self.load (float32 4) had been written once when recomputation started."
     assert state in " ".join(finding.explanation.split())
+
+
+class Expert(nn.Module):
+    """A layer that one of two runs chooses."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.up(x).exp()
+
+
+class Chooses(nn.Module):
+    """A router that takes the next expert in each call: a recomputation takes another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(Expert() for _ in range(3))
+        self.load = torch.zeros(3)
+
+    def forward(self, x):
+        chosen = int(self.load.argmin())
+        out = self.experts[chosen](x)
+        self.load[chosen] += 1
+        return out.sin()
+
+
+@pytest.fixture(scope="module")
+def other_expert():
+    model = nn.Sequential(Chooses())
+    with autogradviz.record(model) as trace:
+        checkpoint(model[0], torch.rand(8, 4), use_reentrant=False).sum().backward()
+    return trace
+
+
+def test_one_finding_says_that_the_gradients_are_wrong(other_expert):
+    findings = other_expert.diagnose()
+    assert findings[0].slug == "checkpoint-different-values"
+    assert "checkpoint-effect-repeated" not in [each.slug for each in findings]
+    assert not any("Gradients are right" in each.explanation for each in findings)
+
+
+def test_an_op_that_reads_another_parameter_is_a_difference_in_the_scene(other_expert):
+    rows = [row for row in other_expert._scene.diffs if row.status == "other_input"]
+    assert (rows[0].forward_op, rows[0].recompute_op) == (
+        "t(experts.0.up.weight)", "t(experts.1.up.weight)",
+    )  # fmt: skip
+    texts = [fact.text for fact in other_expert._scene.facts]
+    assert "0 of 1 recomputations ran the same ops as the forward, on the same inputs" in texts
+
+
+def test_a_result_that_is_stored_into_itself_is_one_write(other_expert):
+    [change] = other_expert._scene.changes
+    assert change.after == "float32 3, written once"
+    assert "had been written once when" in " ".join(other_expert.diagnose()[0].explanation.split())
+
+
+def test_finding_and_why_say_alike_that_only_the_recomputation_used_a_parameter(other_expert):
+    missing = [each for each in other_expert.diagnose() if each.slug == "gradient-missing"]
+    alone, unused = "recomputations alone used them", "the recomputation of 0 alone used it"
+    assert any(alone in " ".join(each.explanation.split()) for each in missing)
+    assert other_expert.why("0.experts.1.up.weight").steps[-1].text.endswith(unused)
+    assert "its module was not called" in other_expert.why("0.experts.2.up.weight").steps[-1].text

@@ -11,6 +11,7 @@ from make_log import (
     make_log,
     module,
     op,
+    parameter,
     recompute,
     recomputed,
     saved,
@@ -75,6 +76,40 @@ def test_region_has_a_location_and_ordered_ops_and_saves():
         4000,
         (),
     )
+
+
+def statuses(read, again, *, hashes=((), ()), inside=()):
+    """The statuses of a region whose runs each read one tensor; 1 to 4 are there before it."""
+    (region,) = regions_of(
+        *(parameter(each, f"w{each}") for each in (1, 2)),
+        [op("rand", (each,)) for each in (3, 4)],
+        entered(1),
+        *inside,
+        op("mul", (7,), inputs=(read,), input_hashes=hashes[0], region=1),
+        exited(1),
+        recompute(1, 1),
+        op("mul", (8,), inputs=(again,), input_hashes=hashes[1], region=1, recompute=1),
+        recomputed(1),
+    )
+    (recomputation,) = region.recomputations
+    differs = recomputation.first_difference is not None
+    return [pair.status for pair in recomputation.pairs if pair.recompute], differs
+
+
+def test_an_op_that_reads_another_parameter_or_an_earlier_tensor_differs():
+    assert statuses(1, 2) == (["other_input"], True)
+    assert statuses(3, 4) == (["other_input"], True)
+    assert statuses(1, 2, hashes=((5,), (5,))) == (["other_input"], True)  # other gradients
+    assert statuses(3, 4, hashes=((5,), (6,))) == (["other_input"], True)
+
+
+def test_equal_inputs_and_results_of_the_runs_do_not_differ():
+    assert statuses(3, 3) == (["same"], False)
+    assert statuses(3, 4, hashes=((5,), (5,))) == (["same"], False)
+    made = [tensor(5), tensor(6)]
+    assert statuses(5, 6, inside=made) == (["same"], False)
+    written = op("copy_", (3,), inputs=(3, 1), writes=(3,), region=1)
+    assert statuses(3, 4, inside=[written])[0] == ["same"]
 
 
 def test_region_contains_the_ops_of_nested_regions():

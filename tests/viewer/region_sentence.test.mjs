@@ -9,6 +9,19 @@ import {
   sentenceOfPeaks,
 } from "../../assets/viewer/views/checkpoint/cost_and_gain_of_all_regions.js";
 
+import { findingOf } from "../../assets/viewer/views/checkpoint/region_panels.js";
+
+test("the banner of a region is the finding that was chosen", () => {
+  const findings = [{ region: 0 }, { region: 1 }, { region: 0 }];
+  const chosen = [0, 1, 2].map((finding) =>
+    findingOf({ scene: { findings }, finding }, { index: 0 }),
+  );
+  assert.deepEqual(
+    chosen.map((each) => findings.indexOf(each)),
+    [0, 0, 2],
+  );
+});
+
 const both = (status, op, line, other = op, otherLine = line) => ({
   status,
   forward_op: op,
@@ -39,6 +52,13 @@ test("the first part that differs is named with its lines", () => {
   assert.equal(
     sentenceOfRegion(rows),
     "The same 2 ops, then forward ran sigmoid, mul at line 14, recomputation gelu at line 16.",
+  );
+});
+
+test("an op that read another tensor differs, and names it", () => {
+  assert.equal(
+    sentenceOfRegion([...same, both("other_input", "t(up)", 5, "t(down)")]),
+    "The same 2 ops, then forward ran t(up) at line 5, recomputation t(down) at line 5.",
   );
 });
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import is_length, state_texts
+from autogradviz.analysis.writes_between_states import texts_of_change
 from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
 from autogradviz.diagnose.blame.find_line_that_changed_state import (
     find_culprit,
@@ -177,10 +178,10 @@ def _cause_of(
         title=_title(window, best, culprit),
         culprit=culprit,
         lines=(
-            _difference(best),
+            _difference(evidence, best),
             _writer_sentence(evidence, best, culprit),
             *[
-                f"  also {c.state_name}: {' → '.join(state_texts(c.before, c.after))}"
+                f"  also {c.state_name}: {' → '.join(texts_of_change(evidence.analysis, c))}"
                 for c in others[:4]
             ],
             *_threads(evidence, best),
@@ -192,12 +193,12 @@ def _cause_of(
     )
 
 
-def _difference(best: StateChanged) -> str:
+def _difference(evidence: Evidence, best: StateChanged) -> str:
     """Return a sentence about the state; of a random one, its number says nothing."""
     if best.value_kind == "rng" and best.change_kind != "added":
         values = "was in another state when recomputation started"
     elif _same_value(best):
-        before, after = state_texts(best.before, best.after)
+        before, after = texts_of_change(evidence.analysis, best)
         how = after.removeprefix(before).removeprefix(", ") or "another object"
         verb = "had been" if how.startswith("written") else "was"
         values = f"({before}) {verb} {how} when recomputation started"

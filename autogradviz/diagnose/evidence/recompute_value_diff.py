@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.align_ops import is_allocation
+from autogradviz.analysis.align_ops import is_allocation, other_inputs
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.events import NO_ID
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import Op, OpPair, Recomputation, Region, SavedTensor, SourceLocation
     from autogradviz.diagnose.evidence.evidence import Evidence
 
+_SAME_OP: Final = frozenset({"same", "other_input"})
 _COPIES: Final = frozenset({"_to_copy", "clone", "copy_", "detach", "contiguous"})
 
 
@@ -34,7 +35,7 @@ def first_value_mismatch(
         (
             pair
             for pair in again.pairs
-            if pair.status == "same"
+            if pair.status in _SAME_OP
             and _outputs_differ(pair)
             and pair.forward is not None
             and excluded.isdisjoint(t.storage_id for t in pair.forward.written)
@@ -54,13 +55,9 @@ def first_other_parameter(again: Recomputation, parameters: Container[int]) -> O
         (
             pair
             for pair in again.pairs
-            if pair.forward is not None
-            and pair.recompute is not None
-            and any(
-                first.tensor_id != second.tensor_id
-                and first.tensor_id in parameters
-                and second.tensor_id in parameters
-                for first, second in zip(pair.forward.inputs, pair.recompute.inputs, strict=False)
+            if any(
+                first.tensor_id in parameters and second.tensor_id in parameters
+                for first, second in other_inputs(pair, parameters)
             )
         ),
         None,
@@ -79,7 +76,7 @@ def first_replaced_tensor(
     creators = evidence.analysis.creators
     for pair in again.pairs:
         first, second = pair.forward, pair.recompute
-        if first is None or second is None or pair.status != "same":
+        if first is None or second is None or pair.status not in _SAME_OP:
             continue
         for before, now in zip(first.inputs, second.inputs, strict=False):
             made = creators.get(now.storage_id) if now.storage_id is not None else None
@@ -200,7 +197,7 @@ def first_affected_line(region: Region, again: Recomputation) -> SourceLocation 
 
 
 def _diverges(pair: OpPair) -> bool:
-    return pair.status in {"removed", "changed"} or (
+    return pair.status in {"removed", "changed", "other_input"} or (
         pair.status == "same" and _outputs_differ(pair)
     )
 

@@ -8,7 +8,11 @@ from autogradviz.diagnose.blame.causes_of_recompute_difference import find_count
 from autogradviz.diagnose.blame.code_run_between_events import RecomputeWindow
 from autogradviz.diagnose.blame.find_line_that_changed_state import find_writer
 from autogradviz.diagnose.blame.state_paths import attribute_name, base_name
-from autogradviz.diagnose.evidence.recompute_value_diff import first_affected_line
+from autogradviz.diagnose.evidence.recompute_value_diff import (
+    first_affected_line,
+    first_changed_save,
+    first_value_mismatch,
+)
 from autogradviz.diagnose.finding_text import (
     describe_region,
     in_module,
@@ -128,6 +132,9 @@ def _tensor_update(
     after: Op,
 ) -> Draft:
     buffer = storage_id in evidence.buffers
+    runs = [(each, again) for each in evidence.analysis.regions for again in each.recomputations]
+    wrong = any(_is_wrong(evidence, each, again) for each, again in runs)
+    right = not wrong and all(again.first_difference is None for _, again in runs)
     name = evidence.name_of(storage_id) or ("a buffer" if buffer else "a tensor from outside")
     return Draft(
         title=f"{name} was updated twice: in forward and again in recomputation",
@@ -138,7 +145,8 @@ def _tensor_update(
             before,
             "A checkpointed region runs twice, and so do its side effects: "
             f"{after.name} wrote {name} again when backward recomputed the region.",
-            "Gradients are right; running statistics, counters and caches drift.",
+            f"{'Gradients are right; running' if right else 'Running'} statistics, counters and "
+            "caches drift.",
         ],
         fix=(
             "# skip the update while recomputing, for instance for BatchNorm:\n"
@@ -147,8 +155,18 @@ def _tensor_update(
         )
         if buffer
         else "# return the value from the region, and add it up outside",
-        confidence=None if buffer else "likely",
+        confidence=None if buffer and not wrong else "likely",
         evidence=(before, recomputation, after),
+    )
+
+
+def _is_wrong(evidence: Evidence, region: Region, again: Recomputation) -> bool:
+    """Return whether a recomputation read other inputs, or computed more than updates anew."""
+    twice = evidence.buffers | evidence.written_in_both_runs
+    return (
+        any(pair.status == "other_input" for pair in again.pairs)
+        or first_value_mismatch(again, excluded=twice) is not None
+        or first_changed_save(region, again) is not None
     )
 
 

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     mechanism="diverge",
     when=NoError(),
     group="region",
-    after="checkpoint_effect_repeated",
+    after="checkpoint-random-not-restored",
+    before="checkpoint_effect_repeated",
 )
 def checkpoint_value_mismatch(evidence: Evidence) -> Iterator[Draft]:
     """Yield a draft for the first region whose recomputation computed other values."""

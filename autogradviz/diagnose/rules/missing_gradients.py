@@ -19,6 +19,11 @@ from autogradviz.diagnose.blame.search_gradient_cuts import (
 )
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import accumulations
 from autogradviz.diagnose.evidence.memory_needs import Reach, find_reach
+from autogradviz.diagnose.evidence.parameters_without_use import (
+    called_in_forward,
+    describe_unused,
+    recomputed_alone,
+)
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
 from autogradviz.diagnose.finding_text import describe_op, join_names, short_location
 from autogradviz.diagnose.rule import AnyOf, Draft, ErrorMessage, NoError, Place, Shown, rule
@@ -31,7 +36,6 @@ from autogradviz.events import (
     BackwardStarted,
     FrameSeen,
     GradientFound,
-    ModuleEntered,
     NodeFinished,
     NodeStarted,
     ParameterSeen,
@@ -266,7 +270,7 @@ class _Causes:
         self._reach: dict[int, Reach] = {}  # by the parameter's storage
         log = evidence.analysis.log
         self._owners = {e.tensor_id: e.module_id for e in reversed(log.of(ParameterSeen))}
-        self._called_modules = set(log.column(ModuleEntered, "module_id"))
+        self._called_modules = called_in_forward(evidence)
         self._distributed = {e.tensor_id: e for e in reversed(log.of(PlacementsChanged))
                              if e.conversion == "distribute_tensor"}  # fmt: skip
         self._without_node = {event.region_id for event in log.of(RegionCutOff)}
@@ -383,8 +387,16 @@ class _Causes:
         owner = self._owners[tensor_id]
         module = self._evidence.analysis.modules.get(owner)
         called = owner in self._called_modules
-        name = (module.name or module.type_name) if module is not None else "its module"
-        unused = f"{name} was called, and did not use them"
+        unused = describe_unused(self._evidence, tensor_id, several=True)
+        region = recomputed_alone(self._evidence).get(tensor_id)
+        if region is not None:
+            return _Cause(
+                "only recomputations used them",
+                (f"No operator of a forward takes them: {unused}.", region),
+                None,
+                None,
+                "# choose the module outside of the checkpointed region",
+            )
         dropped = self._not_passed_on(tensor_id)
         if dropped is not None:
             return _Cause(
@@ -398,12 +410,11 @@ class _Causes:
                 None,
                 "# pass the argument on in this call",
             )
-        branch = "their modules were not called, or the branch that uses them was not taken"
         created = None if called or module is None else self._created(module)
         return _Cause(
             unused if called else "no operator used them",
             (
-                f"No operator takes them: {unused if called else branch}.",
+                f"No operator takes them: {unused}.",
                 *(("The module is created here:", created) if created is not None else ()),
             ),
             None,

@@ -139,6 +139,38 @@ def test_buffer_with_equal_values_in_both_runs_gives_no_finding():
     assert repeated(output_hashes=(5,)) == []
 
 
+def repeated_with(read, again):
+    """A buffer written by both runs, and a product with the parameter that each run reads."""
+    add = {"inputs": (1,), "writes": (1,), "at": "t.py:3", "region": 4}
+    mul = {"inputs": (9,), "nr": 1, "at": "t.py:4", "region": 4}
+    return run_rule(
+        checkpoint_effect_repeated,
+        parameter(1, "mean", buffer=True),
+        parameter(7, "up.weight"),
+        parameter(8, "down.weight"),
+        op("zeros", (1,)),
+        region(
+            op("add_", (1,), **add),
+            op("mul", (2,), **{**mul, "inputs": (read,)}),
+            again=[
+                op("add_", (1,), recompute=1, **add),
+                op("mul", (3,), recompute=1, **{**mul, "inputs": (again,)}),
+            ],
+        ),
+    )
+
+
+def test_gradients_are_right_only_if_the_recomputation_reads_the_same():
+    right, wrong = (" ".join(repeated_with(7, each)[0].explanation.split()) for each in (7, 8))
+    assert "Gradients are right; running statistics, counters and caches drift." in right
+    assert "Gradients are right" not in wrong
+    assert "Running statistics, counters and caches drift." in wrong
+
+
+def test_an_update_is_less_certain_than_other_inputs():
+    assert [repeated_with(7, each)[0].confidence for each in (7, 8)] == ["certain", "likely"]
+
+
 def side_effect(before, after):
     return run_rule(
         checkpoint_side_effects,

@@ -10,6 +10,7 @@ export const STATUS_LABELS = {
   same: ["=", "same"],
   changed: ["≠", "changed"],
   replaced: ["≠", "replaced"],
+  other_input: ["≠", "other input"],
   added: ["+", "only in recompute"],
   removed: ["−", "only in forward"],
   cached: ["↻", "cached by the policy"],

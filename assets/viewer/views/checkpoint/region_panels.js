@@ -43,6 +43,18 @@ export function describeRegion(region) {
 }
 
 /**
+ * Return the finding about a region: the chosen one, or else the first.
+ *
+ * @param {Pick<Store, "scene" | "finding">} store
+ * @param {Region} region
+ * @returns {import("../../types.js").SceneFinding | undefined}
+ */
+export function findingOf({ scene, finding }, region) {
+  const found = scene.findings.filter((each) => each.region === region.index);
+  return found.find((each) => each === scene.findings[finding]) ?? found[0];
+}
+
+/**
  * Return a banner with the finding about a region.
  *
  * @param {Store} store
@@ -50,8 +62,8 @@ export function describeRegion(region) {
  * @param {boolean} withSource whether the source is not displayed elsewhere
  * @returns {HTMLElement | null}
  */
-export function regionFinding({ scene, sceneIndex }, region, withSource) {
-  const finding = scene.findings.find((each) => each.region === region.index);
+export function regionFinding(store, region, withSource) {
+  const finding = findingOf(store, region);
   if (!finding) return null;
   const title = h(
     "div",
@@ -64,7 +76,7 @@ export function regionFinding({ scene, sceneIndex }, region, withSource) {
   const columns = h(
     "div",
     "agv-banner-columns",
-    withSource && h("div", {}, ...findingSource(sceneIndex, finding, 0)),
+    withSource && h("div", {}, ...findingSource(store.sceneIndex, finding, 0)),
     finding.fix !== "" && h("div", "agv-block", h("h4", "", "Fix"), fixBlock(finding.fix)),
   );
   return h("div", "agv-banner", title, columns);

@@ -1,0 +1,62 @@
+"""Parameters that no op of a forward reads: what is known of the module that has them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from autogradviz.diagnose.evidence.evidence import once_per_recording
+from autogradviz.events import ModuleEntered, ParameterSeen
+
+if TYPE_CHECKING:
+    from autogradviz.analysis import Region
+    from autogradviz.diagnose.evidence.evidence import Evidence
+
+
+def describe_unused(evidence: Evidence, tensor_id: int, *, several: bool = False) -> str:
+    """Return why no op of a forward reads a parameter, as far as is known."""
+    it, its = ("them", "their modules were") if several else ("it", "its module was")
+    region = recomputed_alone(evidence).get(tensor_id)
+    if region is not None:
+        one = f"the recomputation of {region.module or region.function}"
+        return f"{'recomputations' if several else one} alone used {it}"
+    owners = {event.tensor_id: event.module_id for event in evidence.analysis.log.of(ParameterSeen)}
+    owner = owners.get(tensor_id)
+    module = None if owner is None else evidence.analysis.modules.get(owner)
+    if module is None or owner not in called_in_forward(evidence):
+        return f"{its} not called, or the branch that uses {it} was not taken"
+    return f"{module.name or module.type_name} was called, and did not use {it}"
+
+
+@once_per_recording
+def recomputed_alone(evidence: Evidence) -> dict[int, Region]:
+    """Return the parameters that recomputations read, and no op of a forward, with the region."""
+    parameters = evidence.analysis.parameters
+    found: dict[int, Region] = {}
+    for region in evidence.analysis.regions:
+        for again in region.recomputations:
+            for op in again.ops:
+                for tensor in op.inputs:
+                    if tensor.tensor_id in parameters:
+                        found.setdefault(tensor.tensor_id, region)
+    for op in evidence.analysis.ops if found else ():
+        if op.recompute_id is None:
+            for tensor in op.inputs:
+                if op.phase == "forward":
+                    found.pop(tensor.tensor_id, None)
+    return found
+
+
+@once_per_recording
+def called_in_forward(evidence: Evidence) -> set[int]:
+    """Return the ids of the modules that were called outside of recomputations."""
+    runs = sorted(
+        (again.started_seq, again.stopped_seq or 0)
+        for region in evidence.analysis.regions
+        for again in region.recomputations
+    )
+    starts = [start for start, _ in runs]
+    stops = [0, *accumulate((stop for _, stop in runs), max)]
+    called = evidence.analysis.log.fields(ModuleEntered, "module_id", "seq")
+    return {module_id for module_id, seq in called if stops[bisect_right(starts, seq)] < seq}
