@@ -120,12 +120,12 @@
  * @property {number} recomputed_nbytes of saved tensors that backward computes again
  * @property {number} added_ns predicted for the recomputations of a step, the median; -1 if none was reached
  * @property {string[]} modules
- * @property {number} of number of modules of their kind
- * @property {string} name of the modules: "h.*", or "h.0–5" of more
- * @property {string} filename of the line that calls them
+ * @property {number} of number of modules of their kinds
+ * @property {string} name of the modules: "h.*", "h.0–5" of more, or "down.* and up.*"
+ * @property {string} filename of the line that calls them and no others, "" for code
  * @property {number} lineno 0 if unknown
  * @property {string} before that line
- * @property {string} after with ``checkpoint`` for these modules, "" if it must be changed by hand
+ * @property {string} after with ``checkpoint`` for these modules; code for the built model without a line
  */
 
 /**

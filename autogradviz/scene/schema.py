@@ -132,12 +132,12 @@ class SceneBudgetPlan:
     recomputed_nbytes: int  # of saved tensors that backward computes again
     added_ns: int  # predicted for the recomputations of a step, the median; -1 if none was reached
     modules: tuple[str, ...]
-    of: int  # number of modules of their kind
-    name: str  # of the modules: "h.*", or "h.0–5" of more
-    filename: str  # of the line that calls them
+    of: int  # number of modules of their kinds
+    name: str  # of the modules: "h.*", "h.0–5" of more, or "down.* and up.*"
+    filename: str  # of the line that calls them and no others, "" for code
     lineno: int  # 0 if unknown
     before: str  # that line
-    after: str  # with ``checkpoint`` for these modules, "" if it must be changed by hand
+    after: str  # with ``checkpoint`` for these modules; code for the built model without a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
