@@ -753,7 +753,7 @@
  * @property {string} subtitle "aot_eager · 12 forward ops · 20 backward ops"
  * @property {string} planned why the pictures show a plan, "" if they show what runs
  * @property {string[]} notes the cache's decision, what could not be read
- * @property {number} nbytes of its saved values
+ * @property {string} saved bytes of its saved values, as in its picture: "4.3 MB + 607 kB inputs"
  * @property {string} filename of the line where its graph ended
  * @property {number} lineno 0 if unknown
  * @property {number[]} nodes indices of the nodes of its runs

@@ -97,7 +97,7 @@ class _Candidate(NamedTuple):
     predicted: StepPrediction
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return sum(len(modules) for modules, _ in self.parts)
 
 
@@ -162,7 +162,7 @@ class _Search:
 
 def _is_whole(candidate: _Candidate) -> bool:
     """Return whether a candidate has all modules of its kind."""
-    return candidate.count == candidate.parts[0][1]
+    return candidate.size == candidate.parts[0][1]
 
 
 def _joined(parts: _Parts, names: tuple[str, ...], order: list[tuple[str, ...]]) -> _Parts:
@@ -177,7 +177,7 @@ def _joined(parts: _Parts, names: tuple[str, ...], order: list[tuple[str, ...]])
 
 def _descending(found: list[_Candidate], peak: int) -> Iterator[_Candidate]:
     """Yield those that hold less than any that computes less again, and what holds least."""
-    found.sort(key=lambda e: (e.predicted.recomputed, e.predicted.peak, e.count))
+    found.sort(key=lambda e: (e.predicted.recomputed, e.predicted.peak, e.size))
     least: float = peak
     for each in found:
         if each.predicted.peak <= least - LEAST * peak:

@@ -787,7 +787,7 @@ class SceneCompiledRegion:
     subtitle: str  # "aot_eager · 12 forward ops · 20 backward ops"
     planned: str  # why the pictures show a plan, "" if they show what runs
     notes: tuple[str, ...]  # the cache's decision, what could not be read
-    nbytes: int  # of its saved values
+    saved: str  # bytes of its saved values, as in its picture: "4.3 MB + 607 kB inputs"
     filename: str  # of the line where its graph ended
     lineno: int  # 0 if unknown
     nodes: tuple[int, ...]  # indices of the nodes of its runs
