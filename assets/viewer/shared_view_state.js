@@ -1,6 +1,7 @@
 // @ts-check
 /** The state that all views share: what is selected, opened and displayed. */
 
+import { largestFold } from "./scene/bytes_of_ribbons_and_folds.js";
 import { groupsAround, relatedTo } from "./scene/scene_index.js";
 import { findGradientPath } from "./scene/gradient_path.js";
 import { stepAt, stepOfNode } from "./scene/step_of_time_or_node.js";
@@ -476,15 +477,17 @@ export class Store {
 
 /**
  * Return the region to display first: one with a finding, or else one whose recomputation differs,
- * or else any that was recomputed.
+ * or else one of the step with the highest peak, or else any that was recomputed.
  *
  * @param {import("./types.js").Scene} scene
  * @returns {number} -1 without regions
  */
-function initialRegion(scene) {
+export function initialRegion(scene) {
   const found = scene.findings.find((finding) => finding.region >= 0);
   if (found) return found.region;
   const differs = scene.diffs.find((row) => row.status !== "same" && row.status !== "not_rerun");
-  const any = differs ?? scene.diffs[0];
+  const peak = scene.folds[largestFold(scene)]?.step;
+  const ofPeak = scene.diffs.find((row) => scene.regions[row.region].step === peak);
+  const any = differs ?? ofPeak ?? scene.diffs[0];
   return any ? any.region : scene.regions.length - 1;
 }

@@ -120,12 +120,12 @@
  * @property {number} recomputed_nbytes of saved tensors that backward computes again
  * @property {number} added_ns predicted for the recomputations of a step, the median; -1 if none was reached
  * @property {string[]} modules
- * @property {number} of number of modules of their kind
- * @property {string} name of the modules: "h.*", or "h.0–5" of more
- * @property {string} filename of the line that calls them
+ * @property {number} of number of modules of their kinds
+ * @property {string} name of the modules: "h.*", "h.0–5" of more, or "down.* and up.*"
+ * @property {string} filename of the line that calls them and no others, "" for code
  * @property {number} lineno 0 if unknown
  * @property {string} before that line
- * @property {string} after with ``checkpoint`` for these modules, "" if it must be changed by hand
+ * @property {string} after with ``checkpoint`` for these modules; code for the built model without a line
  */
 
 /**
@@ -753,7 +753,7 @@
  * @property {string} subtitle "aot_eager · 12 forward ops · 20 backward ops"
  * @property {string} planned why the pictures show a plan, "" if they show what runs
  * @property {string[]} notes the cache's decision, what could not be read
- * @property {number} nbytes of its saved values
+ * @property {string} saved bytes of its saved values, as in its picture: "4.3 MB + 607 kB inputs"
  * @property {string} filename of the line where its graph ended
  * @property {number} lineno 0 if unknown
  * @property {number[]} nodes indices of the nodes of its runs

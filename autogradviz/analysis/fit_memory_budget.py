@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, short_location
 from autogradviz.analysis.memory_by_kind import BUFFERS_OF_CONVOLUTIONS, CONVOLUTIONS
-from autogradviz.analysis.patch_that_checkpoints_modules import called_at, checkpointed, patch_of
+from autogradviz.analysis.patch_that_checkpoints_modules import (
+    CallLines,
+    checkpointed,
+    patch_of,
+    root_of,
+    statements_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,14 +31,6 @@ if TYPE_CHECKING:
     from autogradviz.analysis.memory_by_kind import MemoryByKind
     from autogradviz.analysis.predict_memory import SavedMemoryModel
 
-_CODE: Final = """\
-from functools import partial
-from torch.utils.checkpoint import checkpoint
-
-for name in {names}:{comment}
-    module = model.get_submodule(name)
-    module.forward = partial(checkpoint, module.forward, use_reentrant=False)
-"""
 _NUMBERS: Final = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -87,8 +85,7 @@ class BudgetFit:
             return ""
         prefix = f"{self.root}." if self.root else ""
         names = tuple(name.removeprefix(prefix) for name in self.checkpoint)
-        comment = f"  # model is the {self.root}" if self.root else ""
-        return _CODE.format(names=names, comment=comment)
+        return statements_for(names, self.root)
 
     @property
     def fits(self) -> bool:
@@ -153,7 +150,7 @@ def fit_budget(
     def predict(names: Sequence[str]) -> int:
         return model.predict(names, (), others=others).predicted_peak + more
 
-    best: tuple[tuple[bool, int, int], int, list[str], int] | None = None
+    best: tuple[tuple[bool, int, int], int, list[str], list[str]] | None = None
     for names in like_modules(analysis, model):
         count, reached = _fewest(names, budget, predict)
         chosen = names[:count]
@@ -161,11 +158,12 @@ def fit_budget(
         fits = reached <= budget
         key = (not fits, recomputed if fits else reached, count)
         if reached < peak and (best is None or key < best[0]):
-            best = key, reached, chosen, len(names)
+            best = key, reached, chosen, names
     if best is None:
         return unchanged
-    _, reached, chosen, of = best
-    location = called_at(analysis, model, chosen[0])
+    _, reached, chosen, like = best
+    of = len(like)
+    location = CallLines(analysis, model).of(chosen, like)
     after = patch = ""
     if location is not None:
         after = checkpointed(location.text, chosen[0])
@@ -181,16 +179,9 @@ def fit_budget(
         after=after,
         patch=patch,
         of=of,
-        root=_root(analysis, chosen[0]),
+        root=root_of(analysis, chosen[0]),
         not_counted=not_counted,
     )
-
-
-def _root(analysis: Analysis, name: str) -> str:
-    """Return the class of a model whose name begins those of its modules, "" if none does."""
-    first = name.partition(".")[0]
-    kinds = {module.name: module.type_name for module in analysis.modules.values()}
-    return first if kinds.get(first) == first else ""
 
 
 def _others(memory: MemoryByKind) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,8 @@ from autogradviz.support.source_lines_and_libraries import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.predict_memory import SavedMemoryModel
     from autogradviz.analysis.types import SourceLocation
@@ -27,14 +30,82 @@ _OPTIONS: Final = frozenset(
 """The arguments of ``checkpoint`` itself."""
 
 
-def called_at(analysis: Analysis, model: SavedMemoryModel, name: str) -> SourceLocation | None:
-    """Return the line of the user's code that called a module first, None if it is not known."""
+_CODE: Final = """\
+from functools import partial
+from torch.utils.checkpoint import checkpoint
+
+for name in {names}:{comment}
+    module = model.get_submodule(name)
+    module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+"""
+
+
+class CallLines:
+    """The lines of the user's code that call modules."""
+
+    def __init__(self, analysis: Analysis, model: SavedMemoryModel) -> None:
+        """Find the line of each call of a module that runs ops."""
+        kinds = {module.name: module.type_name for module in analysis.modules.values()}
+        self._lines: dict[str, dict[SourceLocation | None, None]] = defaultdict(dict)
+        self._modules: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+        for module, stack_id in model.first_stacks:
+            own = f"{kinds.get(module, '')}.forward"
+            stack = analysis.user_stack(stack_id)
+            places = [place for place, line in enumerate(stack) if line.function.endswith(own)]
+            above = max(places, default=-1) + 1
+            line = stack[above] if above < len(stack) else None
+            self._lines[module][line] = None
+            if line is not None:
+                self._modules[line.filename, line.lineno][module] = None
+
+    def of(self, modules: Sequence[str], like: Sequence[str]) -> SourceLocation | None:
+        """Return the one line whose change checkpoints some modules and no others.
+
+        Args:
+            modules: the first ones of ``like``.
+            like: those of their kind.
+
+        Returns:
+            None if several lines call the modules, if their call is also that of other modules, or
+            if it is not known.
+        """
+        lines = {line for name in modules for line in self._lines.get(name, ())}
+        line = next(iter(lines), None)
+        if line is None or len({(each and (each.filename, each.lineno)) for each in lines}) > 1:
+            return None
+        own = _call_of(line.text.strip(), modules[0])
+        inside = tuple(f"{name}." for name in like)
+        for other in self._modules[line.filename, line.lineno]:
+            if other not in like and not other.startswith(inside):
+                call = _call_of(line.text.strip(), other)
+                if own is None or call is None or ast.dump(call) == ast.dump(own):
+                    return None
+        return line
+
+
+def code_that_checkpoints(analysis: Analysis, modules: Iterable[str]) -> str:
+    """Return statements that checkpoint modules of ``model``, to run once it is built."""
+    modules = tuple(modules)
+    root = root_of(analysis, modules[0])
+    prefix = f"{root}." if root else ""
+    return statements_for(tuple(name.removeprefix(prefix) for name in modules), root)
+
+
+def statements_for(names: tuple[str, ...], root: str) -> str:
+    """Return statements that checkpoint modules with these names in a model.
+
+    Args:
+        names: of the modules, as ``get_submodule`` takes them.
+        root: the class of the model if a comment must name it, else "".
+    """
+    return _CODE.format(names=names, comment=f"  # model is the {root}" if root else "")
+
+
+def root_of(analysis: Analysis, name: str) -> str:
+    """Return the class of a model whose name begins those of its modules, "" if none does."""
+    first = name.partition(".")[0]
     kinds = {module.name: module.type_name for module in analysis.modules.values()}
-    own = f"{kinds.get(name, '')}.forward"
-    stack = analysis.user_stack(model.first_stack(name))
-    places = [place for place, line in enumerate(stack) if line.function.endswith(own)]
-    above = max(places, default=-1) + 1
-    return stack[above] if above < len(stack) else None
+    return first if kinds.get(first) == first else ""
 
 
 def checkpointed(line: str, name: str, condition: str = "") -> str:

@@ -405,11 +405,17 @@ class SavedMemoryModel:
                     break
                 inputs[call_id][storage_id] = None
 
-    def first_stack(self, module: str) -> int | None:
-        """Return the stack of the first op in a call of a module, None if it ran none."""
-        ids = {call_id for call_id, call in self.calls.items() if call.module == module}
-        ops = (op for op, around in self._forward_ops if not ids.isdisjoint(around))
-        return next((op.stack_id for op in ops), None)
+    @cached_property
+    def first_stacks(self) -> dict[tuple[str, int | None], None]:
+        """The modules and the stacks of the first op in each of their calls, without duplicates."""
+        found: dict[tuple[str, int | None], None] = {}
+        seen: set[int] = set()
+        for op, around in self._forward_ops:
+            for call_id in around:
+                if call_id not in seen and call_id in self.calls:
+                    seen.add(call_id)
+                    found[self.calls[call_id].module, op.stack_id] = None
+        return found
 
     def created_bytes(self, modules: Iterable[str]) -> int:
         """Return the bytes of all results in the calls of modules: what a recomputation computes.

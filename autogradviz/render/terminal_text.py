@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
-from autogradviz.analysis.idle_time import active_time
+from autogradviz.analysis.idle_time import active_time, compile_time
 from autogradviz.diagnose.finding import finding_lines
 from autogradviz.diagnose.finding_text import CONTROLS
 from autogradviz.support.import_rich_keep_random_state import Console, Group, Segment, Table, Text
@@ -104,8 +104,10 @@ def _finding_row(finding: SceneFinding) -> RichText:
 
 def ops_text(analysis: Analysis) -> str:
     """Return the number of ops, the time without idle intervals, and the number of events."""
-    active = format_duration(active_time(analysis))
-    return f"{len(analysis.ops):,} in {active} active ({plural(len(analysis.log), 'event')})"
+    active = f"{format_duration(active_time(analysis))} active"
+    if compiling := compile_time(analysis):
+        active += f", {format_duration(compiling)} of it compiling"
+    return f"{len(analysis.ops):,} in {active} ({plural(len(analysis.log), 'event')})"
 
 
 def engine_text(analysis: Analysis) -> str:

@@ -2,7 +2,8 @@
 
 The candidates are those of ``Trace.fit``: like modules, the first k of them. ``fit`` weighs all
 memory, which a recording must have; the plans here are for the memory of saved tensors, which each
-recording has. Of the plans, those are kept that hold clearly less than any that computes less
+recording has. Several kinds together hold less than one, where one leaves
+what another saves. Of the plans, those are kept that hold clearly less than any that computes less
 again, and the one that holds least.
 """
 
@@ -10,15 +11,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
+from itertools import chain
 from statistics import median_low
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from autogradviz.analysis.fit_memory_budget import like_modules
 from autogradviz.analysis.formatting import format_bytes, source_line
-from autogradviz.analysis.patch_that_checkpoints_modules import called_at, changed_line
+from autogradviz.analysis.patch_that_checkpoints_modules import (
+    CallLines,
+    changed_line,
+    code_that_checkpoints,
+)
 from autogradviz.analysis.predict_memory import peaks_of_steps
 from autogradviz.scene.schema import SceneBudgetPlan
+from autogradviz.scene.why_slots_are_saved import join_with_and
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +47,7 @@ MAX_STEPS: Final = 24
 """Steps that have plans."""
 
 MAX_PREDICTED: Final = 100_000
-"""Calls and saves, times predictions: half a second."""
+"""Calls and saves, times predictions: half a second. Plans of several kinds have as many again."""
 
 
 def build_plans(analysis: Analysis, model: SavedMemoryModel) -> tuple[SceneBudgetPlan, ...]:
@@ -48,55 +55,129 @@ def build_plans(analysis: Analysis, model: SavedMemoryModel) -> tuple[SceneBudge
 
     A step has none if nothing lowers its peak. Of many steps, those that hold most have plans.
     """
-    size = len(model.calls) + len(model.saves)
-    memory = analysis.memory
-    peaks = peaks_of_steps(zip(memory.seqs, memory.nbytes, strict=True), analysis.steps)
-    found: list[list[_Candidate]] = [[] for _ in peaks]
-    predictions = 0
-    for names in filter(all, like_modules(analysis, model)):  # not the whole model
+    kinds = [[*names] for names in like_modules(analysis, model) if all(names)]  # not the whole
+    search = _Search(analysis, model)
+    for names in kinds:
         for count in _counts(len(names)):
-            predictions += 1
-            if size * predictions > MAX_PREDICTED:
-                break
-            predictions_of_steps = list(model.predict_steps(names[:count]))
-            times = [each.recompute_ns for each in predictions_of_steps if each.recompute_ns]
-            is_known = all(each.recompute_ns is not None for each in predictions_of_steps)
-            added_ns = median_low(times or [0 if is_known else -1])  # as ``predict_memory`` says
-            candidate = partial(_Candidate, names[:count], len(names), added_ns)
-            lower = [
-                (step, predicted)
-                for step, predicted in enumerate(predictions_of_steps)
-                if predicted.peak <= peaks[step] - LEAST * peaks[step]
-            ]
-            for step, predicted in lower:
-                found[step].append(candidate(predicted))
-            if not lower:
+            if not search.add(((tuple(names[:count]), len(names)),)):
                 break  # with all of them; with fewer it is higher
-    largest = sorted(range(len(peaks)), key=lambda step: -peaks[step])[:MAX_STEPS]
+    search.combine(kinds)
+    largest = sorted(range(len(search.peaks)), key=lambda step: -search.peaks[step])[:MAX_STEPS]
+    plans = [
+        (step, each)
+        for step in sorted(largest)
+        for each in _descending(search.found[step], search.peaks[step])
+    ]
+    lines = CallLines(analysis, model) if plans else None
+    like = {name: names for names in kinds for name in names}
 
     @cache
-    def line_of(module: str) -> SourceLocation | None:
-        return called_at(analysis, model, module)
+    def change_of(parts: _Parts) -> tuple[SourceLocation | None, str]:
+        line = None
+        if lines and len(parts) == 1:
+            [(modules, of)] = parts
+            line = lines.of(modules, like[modules[0]])
+            text = line and changed_line(line, modules[0], len(modules) if len(modules) < of else 0)
+            if text:
+                return line, text
+        return None, code_that_checkpoints(analysis, chain.from_iterable(dict(parts)))
 
-    return tuple(
-        _plan(step, each, line_of(each.modules[0]))
-        for step in sorted(largest)
-        for each in _descending(found[step], peaks[step])
-    )
+    return tuple(_plan(step, each, *change_of(each.parts)) for step, each in plans)
+
+
+_Parts: TypeAlias = "tuple[tuple[tuple[str, ...], int], ...]"
+"""Modules to checkpoint, kind by kind, each with the number of modules of that kind."""
 
 
 class _Candidate(NamedTuple):
     """Modules to checkpoint, and what that changes in one step."""
 
-    modules: list[str]
-    of: int  # number of modules of their kind
+    parts: _Parts
     added_ns: int
     predicted: StepPrediction
+
+    @property
+    def size(self) -> int:
+        return sum(len(modules) for modules, _ in self.parts)
+
+
+class _Search:
+    """The candidates of each step, as many as may be predicted."""
+
+    def __init__(self, analysis: Analysis, model: SavedMemoryModel) -> None:
+        memory = analysis.memory
+        self.peaks = peaks_of_steps(zip(memory.seqs, memory.nbytes, strict=True), analysis.steps)
+        self.found: list[list[_Candidate]] = [[] for _ in self.peaks]
+        self._model = model
+        self._left = MAX_PREDICTED // max(1, len(model.calls) + len(model.saves))
+
+    def add(self, parts: _Parts) -> list[StepPrediction]:
+        """Return the predictions of all steps; none if no peak is lower, or none may be made."""
+        if self._left <= 0:
+            return []
+        self._left -= 1
+        modules = [*chain.from_iterable(names for names, _ in parts)]
+        steps = self._model.predict_steps(modules)
+        times = [each.recompute_ns for each in steps if each.recompute_ns]
+        is_known = all(each.recompute_ns is not None for each in steps)
+        added_ns = median_low(times or [0 if is_known else -1])  # as ``predict_memory`` says
+        is_lower = False
+        for step, predicted in enumerate(steps):
+            if predicted.peak <= (1 - LEAST) * self.peaks[step]:
+                self.found[step].append(_Candidate(parts, added_ns, predicted))
+                is_lower = True
+        return steps if is_lower else []
+
+    def combine(self, kinds: list[list[str]]) -> None:
+        """Add candidates of several kinds: kind after kind, while it lowers the largest peak.
+
+        Once, the kinds that free most for what they recompute come first; once, those that free
+        most. A kind replaces those inside its modules.
+        """
+        if not self.peaks:
+            return
+        self._left += MAX_PREDICTED // max(1, len(self._model.calls) + len(self._model.saves))
+        step = max(range(len(self.peaks)), key=lambda at: (self.peaks[at], at))
+        whole = {each.parts[0][0]: each.predicted for each in self.found[step] if _is_whole(each)}
+
+        def freed(names: tuple[str, ...]) -> int:
+            return self.peaks[step] - whole[names].peak if names in whole else 0
+
+        def freed_per_byte(names: tuple[str, ...]) -> float:
+            return freed(names) / max(1, whole[names].recomputed) if names in whole else 0
+
+        names_of_kinds = [tuple(names) for names in kinds]
+        for order in (freed, freed_per_byte):
+            chosen: _Parts = ()
+            least = self.peaks[step]
+            is_lower = True
+            while is_lower and self._left > 0:
+                is_lower = False
+                for names in sorted(names_of_kinds, key=order, reverse=True):
+                    parts = _joined(chosen, names, names_of_kinds)
+                    steps = self.add(parts) if parts else []
+                    if parts and steps and steps[step].peak < least:
+                        chosen, least, is_lower = parts, steps[step].peak, True
+
+
+def _is_whole(candidate: _Candidate) -> bool:
+    """Return whether a candidate has all modules of its kind."""
+    return candidate.size == candidate.parts[0][1]
+
+
+def _joined(parts: _Parts, names: tuple[str, ...], order: list[tuple[str, ...]]) -> _Parts:
+    """Return parts with one more kind, without those inside of it; none if it adds no module."""
+    inside = tuple(f"{name}." for name in names)
+    around = tuple(f"{name}." for modules, _ in parts for name in modules)
+    if names in dict(parts) or any(name.startswith(around) for name in names):
+        return ()
+    kept = [each for each in parts if not all(name.startswith(inside) for name in each[0])]
+    return tuple(sorted([*kept, (names, len(names))], key=lambda each: order.index(each[0])))
 
 
 def _descending(found: list[_Candidate], peak: int) -> Iterator[_Candidate]:
     """Yield those that hold less than any that computes less again, and what holds least."""
-    found.sort(key=lambda e: (e.predicted.recomputed, e.predicted.peak, len(e.modules)))
+    found.sort(key=lambda e: (e.predicted.recomputed, e.predicted.peak, e.size))
     least: float = peak
     for each in found:
         if each.predicted.peak <= least - LEAST * peak:
@@ -107,22 +188,23 @@ def _descending(found: list[_Candidate], peak: int) -> Iterator[_Candidate]:
         yield lowest
 
 
-def _plan(step: int, candidate: _Candidate, location: SourceLocation | None) -> SceneBudgetPlan:
-    modules, of, added_ns, predicted = candidate
+def _plan(
+    step: int, candidate: _Candidate, location: SourceLocation | None, after: str
+) -> SceneBudgetPlan:
+    parts, added_ns, predicted = candidate
     filename, lineno, before = source_line(location)
-    count = len(modules) if len(modules) < of else 0
     return SceneBudgetPlan(
         step=step,
         peak_nbytes=predicted.peak,
         recomputed_nbytes=predicted.recomputed,
         added_ns=added_ns,
-        modules=tuple(modules),
-        of=of,
-        name=name_modules(modules, of),
+        modules=tuple(chain.from_iterable(dict(parts))),
+        of=sum(of for _, of in parts),
+        name=join_with_and([name_modules([*modules], of) for modules, of in parts]),
         filename=filename,
         lineno=lineno,
         before=before,
-        after=changed_line(location, modules[0], count) if location and before else "",
+        after=after,
     )
 
 

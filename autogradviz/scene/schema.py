@@ -132,12 +132,12 @@ class SceneBudgetPlan:
     recomputed_nbytes: int  # of saved tensors that backward computes again
     added_ns: int  # predicted for the recomputations of a step, the median; -1 if none was reached
     modules: tuple[str, ...]
-    of: int  # number of modules of their kind
-    name: str  # of the modules: "h.*", or "h.0–5" of more
-    filename: str  # of the line that calls them
+    of: int  # number of modules of their kinds
+    name: str  # of the modules: "h.*", "h.0–5" of more, or "down.* and up.*"
+    filename: str  # of the line that calls them and no others, "" for code
     lineno: int  # 0 if unknown
     before: str  # that line
-    after: str  # with ``checkpoint`` for these modules, "" if it must be changed by hand
+    after: str  # with ``checkpoint`` for these modules; code for the built model without a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -787,7 +787,7 @@ class SceneCompiledRegion:
     subtitle: str  # "aot_eager · 12 forward ops · 20 backward ops"
     planned: str  # why the pictures show a plan, "" if they show what runs
     notes: tuple[str, ...]  # the cache's decision, what could not be read
-    nbytes: int  # of its saved values
+    saved: str  # bytes of its saved values, as in its picture: "4.3 MB + 607 kB inputs"
     filename: str  # of the line where its graph ended
     lineno: int  # 0 if unknown
     nodes: tuple[int, ...]  # indices of the nodes of its runs

@@ -373,7 +373,7 @@ def _recorded_checkpoints(scene: Scene, regions: list[SceneRegion]) -> str:
     else:
         text += f", recomputed in {format_duration(time_ns)}"
     if again and each_step > 1:
-        text += " on average"
+        text += f" on average of the {steps} steps"
     return f"{lead}{'In each step, ' if each_step > 1 else ''}{text}."
 
 

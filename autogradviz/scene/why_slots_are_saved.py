@@ -73,7 +73,7 @@ def slot_sentence(node: str, slot: str) -> str:
     formula = _WHERE_DEFINED.sub(r"\1", using[0][1])
     if len(formula) > MAX_FORMULA:
         formula = f"{formula[:MAX_FORMULA]}…"
-    return f"{start} {_joined(gradients)} {'need' if plural else 'needs'} {role}: {formula}"
+    return f"{start} {join_with_and(gradients)} {'need' if plural else 'needs'} {role}: {formula}"
 
 
 def is_table_of(torch_version: str) -> bool:
@@ -85,6 +85,7 @@ def is_table_of(torch_version: str) -> bool:
     return installed.split(".")[:2] == torch_version.split(".")[:2]
 
 
-def _joined(names: list[str]) -> str:
+def join_with_and(names: list[str]) -> str:
+    """Return names as "a, b and c", each once."""
     unique = list(dict.fromkeys(names))
     return " and ".join([", ".join(unique[:-1]), unique[-1]] if len(unique) > 1 else unique)

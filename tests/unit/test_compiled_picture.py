@@ -17,7 +17,11 @@ from autogradviz.errors import UnknownRegionError
 from autogradviz.render.svg.compiled_region import render_compiled_svg
 from autogradviz.render.svg.draw_graph import render_svg
 from autogradviz.scene.build_scene import build_scene
-from autogradviz.scene.compiled.columns_by_line_or_block import MAX_BLOCKS, arrange_columns
+from autogradviz.scene.compiled.columns_by_line_or_block import (
+    MAX_BLOCKS,
+    arrange_columns,
+    saved_texts,
+)
 from autogradviz.scene.compiled.picture import READABLE_WIDTH
 from autogradviz.scene.compiled.place_columns import recomputed_alive
 from autogradviz.scene.compiled.tables import build_region_scene, describe_region
@@ -343,6 +347,8 @@ def test_compilations_of_a_function_are_a_tree_of_the_guards_that_failed():
     )
     (alone,) = build_scene(analysis_of(*MLP), ()).compiled_regions
     assert alone.guards == ()
+    header = " ".join(saved_texts(analysis.compiled_regions[0]))
+    assert region.saved == header, "the list says what the header of the picture says"
 
 
 # --- inside the graph -----------------------------------------------------------------------

@@ -178,6 +178,63 @@ def test_recomputed_bytes_of_a_plan_are_those_of_a_recording_that_does_it():
     assert "" not in inside
 
 
+class Level(Block):
+    pass
+
+
+class Ladder(nn.Module):
+    """Levels of several kinds, which one line calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.ModuleList(Level() for _ in range(3))
+        self.mid = Level()
+        self.up = nn.ModuleList(Level() for _ in range(3))
+
+    def run(self, level, x):
+        return level(x)
+
+    def forward(self, x):
+        for level in self.down:
+            x = self.run(level, x)
+        x = self.run(self.mid, x)
+        for level in self.up:
+            x = self.run(level, x)
+        return x
+
+
+def record_ladder(code=""):
+    torch.manual_seed(0)
+    model = Ladder()
+    exec(code, {"model": model})
+    with autogradviz.record(model) as trace:
+        model(torch.rand(512, 16)).sum().backward()
+    return trace
+
+
+def test_last_plan_combines_kinds_down_to_what_all_of_them_reach():
+    trace = record_ladder()
+    kinds = ("down", "mid", "up")
+    names = [call.module for call in trace._viewer_scene.module_calls]
+    levels = [name for name in names if name.split(".")[0] in kinds and name.count(".") < 2]
+    levels = [name for name in levels if name == "mid" or name[-1].isdigit()]
+    assert len(levels) == 7
+    plan = trace._viewer_scene.budget_plans[-1]
+    assert plan.peak_nbytes <= trace.predict_memory(checkpoint=levels).predicted_peak
+    assert {name.split(".")[0] for name in plan.modules} == {*kinds}
+    [fold] = trace._viewer_scene.folds
+    assert f"With {plan.name} checkpointed" in fold.sentence
+
+
+def test_executed_code_of_a_plan_makes_the_measured_peak_the_predicted_one():
+    plans = record_ladder()._viewer_scene.budget_plans
+    assert len(plans) > 2
+    for plan in plans:
+        # The line calls modules of all kinds: no change of it is this plan.
+        assert not plan.lineno
+        assert max(record_ladder(plan.after).analysis.memory.nbytes) == plan.peak_nbytes
+
+
 def test_recording_that_checkpoints_all_of_it_has_no_plan():
     model = Model()
     with autogradviz.record(model) as trace:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from make_log import backward, backward_ended, make_log, op
+from make_log import backward, backward_ended, fact, make_log, op
 
 from autogradviz.analysis import Analysis
+from autogradviz.analysis.compile_intervals import compile_intervals
 from autogradviz.analysis.flame_graph import self_times
-from autogradviz.analysis.idle_time import busy_time, find_idle
+from autogradviz.analysis.formatting import format_duration
+from autogradviz.analysis.idle_time import active_time, busy_time, find_idle
 from autogradviz.analysis.phase_times import measure_phases
+from autogradviz.events import CompileEnded, CompileStarted
+from autogradviz.render.terminal_text import ops_text
 
 
 def recording(*, state, end_ns=10_000):
@@ -41,3 +45,17 @@ def test_idle_time_after_a_failure_is_no_time_of_the_node(state, self_ns):
     span = SimpleNamespace(kind="node", thread=0, start_ns=100, end_ns=10_000)
     analysis.timeline = SimpleNamespace(spans=[span])
     assert list(self_times(analysis)) == [(span, self_ns)]
+
+
+def test_active_time_has_the_compilations_in_which_nothing_else_ran():
+    compiles = [
+        fact(CompileStarted, compile_id="0/0", trigger="dynamo"),
+        fact(CompileEnded, compile_id="0/0", trigger="dynamo"),
+    ]
+    analysis = Analysis(make_log([op("exp", duration_ns=100), *compiles, op("sin")]))
+    idle = find_idle(analysis)
+    [(start, end)] = compile_intervals(analysis.log, analysis.end_ns)
+    assert any(a <= start < end <= b for a, b in zip(idle[::2], idle[1::2], strict=True))
+    outside = analysis.end_ns - sum(idle[1::2]) + sum(idle[::2])
+    assert active_time(analysis) == outside + end - start
+    assert f"{format_duration(end - start)} of it compiling" in ops_text(analysis)

@@ -114,6 +114,7 @@ def test_checkpoints_of_several_steps_are_not_added_up():
     scene = dataclasses.replace(scene, regions=scene.regions * 2, steps=steps)
     text = answer(scene, "what does checkpointing save").sentence
     assert text.startswith("In each step, 1 region keeps 0 B of arguments instead of 64 B, ")
+    assert text.endswith(" on average of the 2 steps.")
 
 
 def test_what_cannot_be_predicted_is_not_called_useless():

@@ -7,9 +7,11 @@ import { sentenceOfRegion } from "../../assets/viewer/views/compare/sentences_on
 import {
   byModule,
   sentenceOfPeaks,
+  sentenceOfRegions,
 } from "../../assets/viewer/views/checkpoint/cost_and_gain_of_all_regions.js";
 
 import { findingOf } from "../../assets/viewer/views/checkpoint/region_panels.js";
+import { initialRegion } from "../../assets/viewer/shared_view_state.js";
 
 test("the banner of a region is the finding that was chosen", () => {
   const findings = [{ region: 0 }, { region: 1 }, { region: 0 }];
@@ -103,4 +105,30 @@ test("the calls of a module are one row with their sums", () => {
       ["b", 1, 50],
     ],
   );
+});
+
+test("the region displayed first is of the step with the highest peak, as the fold", () => {
+  const fold = (step) => ({ step, drawn: true, peak_nbytes: 5 });
+  const scene = {
+    findings: [],
+    folds: [fold(0), fold(1)],
+    regions: [{ step: 0 }, { step: 0 }, { step: 1 }],
+    diffs: [0, 1, 2].map((region) => ({ region, status: "same" })),
+  };
+  assert.equal(initialRegion(scene), 2);
+  assert.equal(initialRegion({ ...scene, folds: [] }), 0);
+  scene.diffs[1].status = "replaced";
+  assert.equal(initialRegion(scene), 1);
+});
+
+test("the share of recomputations says that it is of the step", () => {
+  const region = {
+    parent: -1,
+    recomputes: 1,
+    freed_nbytes: 9000,
+    held_nbytes: 0,
+    recompute_ns: 20,
+  };
+  const text = sentenceOfRegions([region], 100);
+  assert.match(text, /20 ns, 20 % of the step's active time/);
 });

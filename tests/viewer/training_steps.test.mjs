@@ -11,7 +11,10 @@ import {
 } from "../../assets/viewer/scene/source_line_costs.js";
 import { isHeldAt, peakIn } from "../../assets/viewer/scene/storage_holds.js";
 import { stepAt } from "../../assets/viewer/scene/step_of_time_or_node.js";
-import { figuresOf } from "../../assets/viewer/scene/figures_of_step.js";
+import {
+  figuresOf,
+  livePeak,
+} from "../../assets/viewer/scene/figures_of_step.js";
 import { compareSteps } from "../../assets/viewer/views/compare/step_comparison_rows.js";
 
 const STEPS = [
@@ -184,4 +187,19 @@ test("the header has all idle time but that of older steps, and none if the step
   assert.deepEqual(idle(0), ["400 ns", " idle"]);
   assert.deepEqual(idle(7), ["100 ns", " idle"]);
   assert.deepEqual(idle(0, "RuntimeError"), ["600 ns", " active"]);
+});
+
+test("of equal peaks of all memory, the last one is named, as of saved tensors", () => {
+  const point = (time_ns, saved) => ({
+    time_ns,
+    saved,
+    parameters: 1,
+    optimizer_state: 0,
+    gradients: 0,
+    other: 0,
+  });
+  const live_points = [point(1, 5), point(8, 2), point(12, 5), point(18, 2)];
+  const peak = livePeak({ live_points }, 0, Infinity);
+  assert.deepEqual(peak, { nbytes: 6, time: 12, at: 2 });
+  assert.equal(stepAt({ steps: STEPS }, peak.time), 1);
 });

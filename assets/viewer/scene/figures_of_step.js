@@ -42,7 +42,8 @@ export const ORDER = /** @type {const} */ ([
  * @param {import("../types.js").Scene} scene
  * @param {number} start_ns
  * @param {number} end_ns
- * @returns {{nbytes: number, time: number, at: number}} the highest point of all memory
+ * @returns {{nbytes: number, time: number, at: number}} the highest point of all memory, of equal
+ *   ones the last, as of saved tensors
  */
 export function livePeak({ live_points: points }, start_ns, end_ns) {
   const found = { nbytes: 0, time: start_ns, at: 0 };
@@ -50,7 +51,7 @@ export function livePeak({ live_points: points }, start_ns, end_ns) {
     const time = each.time_ns;
     const nbytes = ORDER.reduce((sum, kind) => sum + each[kind], 0);
     const until = points[at + 1]?.time_ns ?? Infinity;
-    if (time > end_ns || until <= start_ns || nbytes <= found.nbytes) return;
+    if (time > end_ns || until <= start_ns || nbytes < found.nbytes) return;
     Object.assign(found, { nbytes, time: Math.max(time, start_ns), at });
   });
   return found;

@@ -3,6 +3,8 @@
 
 import { h, listen } from "../dom.js";
 import { largestFold } from "../scene/bytes_of_ribbons_and_folds.js";
+import { livePeak } from "../scene/figures_of_step.js";
+import { stepAt } from "../scene/step_of_time_or_node.js";
 
 /** @typedef {import("../shared_view_state.js").Store} Store */
 
@@ -14,9 +16,12 @@ import { largestFold } from "../scene/bytes_of_ribbons_and_folds.js";
  */
 export function makeStepSwitch(store) {
   const { scene } = store;
-  const { steps, folds } = scene;
+  const { steps, folds, live_points: points } = scene;
   if (steps.length < 2) return false;
-  const peak = steps[folds[largestFold(scene)]?.step ?? -1];
+  // Of what the bytes in the bar are: all memory, if that was recorded.
+  const peak = points.length
+    ? steps[stepAt(scene, livePeak(scene, 0, Infinity).time)]
+    : steps[folds[largestFold(scene)]?.step ?? -1];
   const option = (/** @type {string} */ text, /** @type {number} */ value) =>
     h("option", { text, attrs: { value } });
   const options = [...steps].map(({ number }, at) => option(`step ${number}`, at));

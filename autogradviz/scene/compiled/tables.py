@@ -248,7 +248,7 @@ def describe_region(
         planned=PLANNED if region.planned else "",
         notes=tuple(notes),
         guards=guards,
-        nbytes=region.computed_nbytes or region.saved_nbytes,
+        saved=" ".join(saved_texts(region)),
         filename=filename,
         lineno=lineno,
         nodes=tuple(nodes),

@@ -223,7 +223,7 @@ export function sentenceOfRegions(regions, active = 0) {
   const held = ran.reduce((sum, each) => sum + each.held_nbytes, 0);
   const what = `${plural(ran.length, "region")} ${ran.length > 1 ? "keep" : "keeps"}`;
   const kept = held ? `${formatBytes(held)} of arguments` : "no argument";
-  const share = active ? `, ${shareText(time, active)} of the active time` : "";
+  const share = active ? `, ${shareText(time, active)} of the step's active time` : "";
   const again = `${formatBytes(freed)}, which backward recomputes in ${formatDuration(time)}${share}`;
   return `${what} ${kept} instead of ${again}.`;
 }

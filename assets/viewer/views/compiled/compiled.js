@@ -4,7 +4,7 @@
 import { choice, h, onResize } from "../../dom.js";
 import { formChoice } from "./switch_saved_values_before_after_hooks.js";
 import { icon } from "../../canvas/draw_icon.js";
-import { formatBytes, placeOf } from "../../scene/format_numbers_and_names.js";
+import { placeOf } from "../../scene/format_numbers_and_names.js";
 import { itemCard, regionCard } from "./cards_of_region_and_selected_part.js";
 import { storageOf } from "./describe_part.js";
 import { drawPicture } from "./region_as_svg.js";
@@ -105,14 +105,14 @@ export class Compiled {
     const { scene } = this.store;
     const place = step.lineno ? placeOf(step) : "";
     if (step.kind === "region") {
-      const { nbytes } = scene.compiled_regions[step.region];
+      const { saved } = scene.compiled_regions[step.region];
       const current = step.region === this.store.compiled;
       const open = () => this.#open(step.region);
       const entry = h(
         "button",
         { class: `agv-step ${current ? "agv-selected" : ""}`, onclick: open },
         h("b", "", step.title),
-        h("span", "agv-saved", formatBytes(nbytes)),
+        h("span", "agv-saved", saved),
         h("code", "", `${place} ${step.text}`.trim()),
       );
       entry.type = "button";

@@ -403,11 +403,11 @@ export class Memory {
       const { pattern: name, checkpoint: prediction, freed } = this.#best(row, around);
       if (freed > (best?.freed ?? 0)) best = { freed, name, prediction };
     }
-    // Of modules that free about as much, that of the plans, which compute less again.
+    // The same answer as that of the fold: of modules that free about as much, those of the plans.
     const { step, scene } = this.store;
     const plan = scene.budget_plans.findLast((each) => step < 0 || each.step === step);
-    if (plan?.modules.length === 1) {
-      const [name] = plan.modules;
+    if (plan) {
+      const { name } = plan;
       const prediction = this.#predict([{ kind: KINDS[0], modules: plan.modules }]);
       const freed = this.before.peak - prediction.peak;
       if (freed && (best?.freed ?? 0) - freed < ALIKE * peak) best = { freed, name, prediction };

@@ -173,22 +173,28 @@ function sentence({ name, modules, of }) {
 }
 
 /**
- * Return the line to change, as a patch, and the time that it adds.
+ * Return the line to change, as a patch, or code for the built model, and the time that it adds.
  *
  * @param {Plan} plan
  * @param {import("../../types.js").Scene} scene
  * @returns {HTMLElement[]}
  */
-function patchOf({ filename, lineno, before, after, added_ns, name, modules, of }, { steps }) {
+function patchOf({ filename, lineno, before, after, added_ns }, { steps }) {
   const warm = steps.length > 1 ? "" : "; the time of a first step is unreliable";
   const added =
     added_ns < 0
       ? "added time not known: backward did not get there"
       : `about ${formatDuration(added_ns)} more in a step${warm}`;
   const time = h("p", "agv-muted", added);
-  if (!lineno) return [time];
+  if (!lineno)
+    return [
+      time,
+      h("div", "agv-muted", "where the model is built:"),
+      h("pre", { class: "agv-patch", attrs: { tabindex: 0 } }, after),
+      copyButton("code", after),
+    ];
   const old = before.trim();
-  const replaced = after.trim() || "checkpoint(module, x, use_reentrant=False)";
+  const replaced = after.trim();
   // Only the words that differ are marked.
   const [first, second] = [old, replaced].map((text) => text.match(/\w+|\s+|./g) ?? []);
   let [start, end] = [0, 0];
@@ -200,7 +206,6 @@ function patchOf({ filename, lineno, before, after, added_ns, name, modules, of 
     h("b", "", words.slice(start, words.length - end).join("")),
     words.slice(words.length - end).join(""),
   ];
-  const only = !after && modules.length < of ? `  # for ${name} only` : "";
   return [
     time,
     h("div", "agv-muted agv-mono", formatPlace(filename, lineno)),
@@ -209,8 +214,7 @@ function patchOf({ filename, lineno, before, after, added_ns, name, modules, of 
       { class: "agv-patch", attrs: { tabindex: 0 } },
       h("div", "agv-patch-old", "- ", ...marked(first)),
       h("div", "agv-patch-new", "+ ", ...marked(second)),
-      only,
     ),
-    copyButton("patch", [`- ${old}`, `+ ${replaced}`, only].filter(Boolean).join("\n")),
+    copyButton("patch", `- ${old}\n+ ${replaced}`),
   ];
 }
