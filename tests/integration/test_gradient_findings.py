@@ -307,7 +307,10 @@ def test_model_that_is_only_evaluated_misses_no_gradient(work):
     ("work", "title"),
     [
         (evaluated_after_training, "no operator used them before the last backward"),
-        (evaluated_between_backwards, "the loss does not use their results"),
+        (
+            evaluated_between_backwards,
+            "their results are computed with gradients disabled, by no_grad, and not in the loss",
+        ),
     ],
 )
 def test_what_an_optimizer_trains_and_only_evaluations_use_is_missing_its_gradient(work, title):
