@@ -287,7 +287,7 @@ class _Causes:
             for each in region.recomputations
             if each.stopped_seq is not None
         ]
-        calls = log.fields(ModuleEntered, "seq", "module_id")
+        calls = list(log.fields(ModuleEntered, "seq", "module_id"))
         self._recomputed_modules = {each for seq, each in calls if any(seq in r for r in again)}
         self._called_modules = {each for seq, each in calls if not any(seq in r for r in again)}
         self._distributed = {e.tensor_id: e for e in reversed(log.of(PlacementsChanged))
