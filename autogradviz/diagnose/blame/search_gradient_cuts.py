@@ -140,8 +140,8 @@ def _explain_targets(evidence: Evidence, cuts: list[Cut]) -> None:
 def _is_target(graph: CausalGraph, cut: Cut) -> bool:
     """Return whether the loss compares detached values, or adds a term that is computed of them."""
     compared = _compared(graph, cut)
-    terms = {each for each in cut.readers
-             if graph.op_names[each] in ADDING and graph.size(graph.outputs[each]) == 1}  # fmt: skip
+    adding = {each for each in cut.readers if graph.op_names[each] in ADDING}
+    terms = {each for each in adding if graph.size(graph.outputs[each]) == 1}
     return cut.kind == "detach" and bool(compared) and compared | terms == cut.readers.keys()
 
 

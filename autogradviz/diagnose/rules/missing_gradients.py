@@ -344,15 +344,21 @@ class _Causes:
             return _ended(self._evidence, end, reach.first)
         if self._has_no_influence(reach.first) or self._only_evaluated(tensor_id, storage_id):
             return None
+        return self._not_in_loss(storage_id, reach)
+
+    def _not_in_loss(self, storage_id: int, reach: Reach) -> _Cause:
+        """Return the cause of a parameter whose results no loss uses.
+
+        Results without a graph are the first thing to change: a loss could not use their gradient.
+        """
         reads = self._reads[storage_id]
-        if reads and reach.last is None:
-            off = self._flow.disabling_mode(reads[-1])
-            if off is not None:
-                block = self._flow.mode_line(off, reads[-1])
-                return _computed_without_gradients(End("mode", reads[-1], block))
+        off = self._flow.disabling_mode(reads[-1]) if reads and reach.last is None else None
+        if off is not None:
+            block = self._flow.mode_line(off, reads[-1])
+            return _computed_without_gradients(End("mode", reads[-1], block))
         last = reach.last or reach.first
         if reads and is_view(last) and storage_id in storages(last.inputs):
-            last = reads[-1]
+            last = reads[-1]  # a view of the parameter is no result
         stack = self._evidence.analysis.user_stack(last.stack_id)
         return _not_in_loss(reach.first, last, line_that_drops_result(stack))
 
