@@ -67,10 +67,24 @@ class NodesOfEventsAndLines:
     def of(self, filename: str, lineno: int, events: Iterable[int]) -> list[int]:
         """Return the nodes of events, else those of a line, else those that the events read."""
         events = tuple(events)
+        found = self._at(filename, lineno, events)
+        return found or self._read_by(filter(None, map(self._analysis.op_at, events)))
+
+    def _at(self, filename: str, lineno: int, events: Iterable[int]) -> list[int]:
+        """Return the nodes of events, else those of a line."""
         found = [node for seq in events for node in self._of_event(seq)]
         found = found or (self._of_line[filename, lineno] if lineno else [])
-        found = found or self._read_by(filter(None, map(self._analysis.op_at, events)))
         return list(dict.fromkeys(found))
+
+    def _read_in(self, finding: Finding, ops: Iterable[Op | None]) -> list[int]:
+        """Return the nodes whose results ops read; of a missing gradient, those that did not run.
+
+        The others have their gradient: the finding is about parameters that are not behind them.
+        """
+        found = self._read_by(filter(None, ops))
+        if finding.slug != "gradient-missing":
+            return found
+        return [each for each in found if self._nodes[each].state != "ran"]
 
     def of_finding(self, finding: Finding, detaches: Iterable[SceneDetach]) -> tuple[int, ...]:
         """Return the nodes that a finding names, or else those that it belongs to.
@@ -86,12 +100,15 @@ class NodesOfEventsAndLines:
         found = named or sorted(cut)
         if finding.mechanism == "cut":
             found = found or self._first_reader(finding.culprit)
-        found = found or self.of(*culprit, finding.events) or self.of(*victim, ())
+        found = found or self._at(*culprit, finding.events)
+        found = found or self._read_in(finding, map(self._analysis.op_at, finding.events))
+        found = found or self._at(*victim, ())
         lines = (finding.culprit, finding.victim)
         for line in lines if not found else ():
             found = found or self._first_reader(line)
         for line in lines if not found else ():
-            found = found or self._read_by(op for op in self._analysis.ops if op.location == line)
+            ops = (op for op in self._analysis.ops if op.location == line)
+            found = found or self._read_in(finding, ops)
         return tuple(found or self._of_region(finding.region_id))
 
     def time_of(self, seq: int) -> int | None:

@@ -123,11 +123,11 @@ def test_the_badge_of_the_findings_is_red_only_for_harm(open_page, confidence, h
     assert color == stage.page.evaluate(COLOR, hue)
 
 
-def test_the_victim_and_the_node_that_stopped_are_labeled_if_they_differ(open_page):
+def test_the_node_never_reached_and_the_one_that_stopped_are_labeled(open_page):
     scene = recordings.failing()
     stage, texts = texts_of_graph(open_page, scene)
-    roles = {"victim", "backward stopped here"}
-    assert not roles & {text for text, *_ in texts}, "one node is both"
+    roles = {"never reached", "backward stopped here"}
+    assert roles & {text for text, *_ in texts} == {"backward stopped here"}, "one node is both"
     stage.page.close()
     victim = next(node.index for node in scene.nodes if node.error)
     nodes = [

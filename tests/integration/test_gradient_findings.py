@@ -9,6 +9,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
+from autogradviz.analysis import Analysis
 from autogradviz.events import (
     ModeChanged,
     NormRead,
@@ -16,6 +17,7 @@ from autogradviz.events import (
     RecorderLimited,
     RequiresGradChanged,
 )
+from autogradviz.scene.build_scene import build_scene
 
 
 def recorded(work, model=None, **options):
@@ -307,7 +309,10 @@ def test_model_that_is_only_evaluated_misses_no_gradient(work):
     ("work", "title"),
     [
         (evaluated_after_training, "no operator used them before the last backward"),
-        (evaluated_between_backwards, "the loss does not use their results"),
+        (
+            evaluated_between_backwards,
+            "their results are computed with gradients disabled, by no_grad, and not in the loss",
+        ),
     ],
 )
 def test_what_an_optimizer_trains_and_only_evaluations_use_is_missing_its_gradient(work, title):
@@ -1142,6 +1147,117 @@ def test_an_integer_explains_a_missing_gradient_before_the_detached_target_of_a_
     target = next(entry for entry in trace.audit() if "term = " in entry.statement)
     assert (target.confidence, target.fix) == ("hint", "")
     assert [entry.statement for entry in trace.audit()].index(target.statement) > 0
+
+
+class CutQuantizer(Quantizer):
+    """A target of the codes, and values that go on to the decoder without their gradient."""
+
+    def forward(self, x):
+        z = self.encode(x)
+        q = self.codes(torch.cdist(z, self.codes.weight).argmin(1))
+        term = functional.mse_loss(q, z.detach())
+        y = z.detach() + (q - q.detach())
+        return functional.mse_loss(self.decode(y), x) + term
+
+
+def test_a_cut_on_the_way_to_the_result_comes_before_the_detached_target_of_a_term():
+    model = CutQuantizer()
+    with autogradviz.record(model) as trace:
+        for _ in range(3):
+            model(torch.rand(6, 4)).backward()
+    (finding,) = trace.diagnose()
+    assert finding.slug == "gradient-missing"
+    assert finding.culprit.text == "y = z.detach() + (q - q.detach())"
+    assert finding.fix.startswith("y = z + (q - q.detach())\n")
+
+
+class Guessing(nn.Module):
+    """A head that runs without gradients only."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.guess = nn.Linear(4, 4), nn.Linear(4, 1), nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = self.body(x).tanh()
+        with torch.no_grad():
+            self.guessed = self.guess(h)
+        return self.head(h)
+
+
+def test_the_block_is_named_for_results_that_have_no_gradient_in_it():
+    model = Guessing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def work():
+        model(torch.rand(6, 4)).sum().backward()
+        optimizer.step()
+
+    trace = recorded(work, model)
+    (finding,) = trace.diagnose()
+    assert finding.culprit.text == "with torch.no_grad():"
+    assert finding.victim.text == "self.guessed = self.guess(h)"
+    assert "outside of no_grad, and add it to the loss" in finding.fix
+    assert "addmm → float32 6×3" in finding.explanation
+    scene = build_scene(Analysis(trace.log), (finding,))
+    assert scene.findings[0].nodes == ()  # h has its gradient
+
+
+class Experts(nn.Module):
+    """Calls two experts, each of which uses its parameters on a branch that is not taken."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(Expert() for _ in range(4))
+        self.last = nn.Linear(3, 1)
+
+    def forward(self, x):
+        for expert in self.experts:
+            x = expert(x)
+        return self.last(x)
+
+
+class Expert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3))
+
+    def forward(self, x):
+        return x * self.weight if x.sum() < 0 else x
+
+
+def test_parameters_without_a_gradient_for_one_reason_are_one_finding():
+    model = Experts()
+    (finding,) = recorded(lambda: model(torch.rand(2, 3)).sum().backward(), model).diagnose()
+    assert finding.title == (
+        "4 parameters got no gradient: their modules were called, and did not use them"
+    )
+    assert "4 of 6 parameters do not train" in finding.explanation
+
+
+class Switching(nn.Module):
+    """Takes another branch when it is recomputed."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return (self.first if self.calls % 2 else self.second)(x)
+
+
+def test_modules_that_only_a_recomputation_called_are_not_said_to_be_called():
+    model = nn.Sequential(Switching(), nn.Linear(3, 1))
+
+    def work():
+        h = checkpoint(model[0], torch.rand(2, 3), use_reentrant=False)
+        model[1](h).sum().backward()
+
+    findings = recorded(work, model).diagnose()
+    (missing,) = [each for each in findings if each.slug == "gradient-missing"]
+    assert missing.title == "2 parameters got no gradient: only recomputations used them"
 
 
 class _Raises(torch.autograd.Function):

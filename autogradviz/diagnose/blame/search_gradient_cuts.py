@@ -82,7 +82,7 @@ def gradient_cuts(evidence: Evidence) -> list[Cut]:
     cuts = CutSearch(evidence).all()
     for cut in cuts:
         _end_at_integers(evidence.causal_graph, cut)
-    _explain_by_integers(evidence, cuts)
+    _explain_targets(evidence, cuts)
     return cuts
 
 
@@ -106,8 +106,8 @@ def _end_at_integers(graph: CausalGraph, cut: Cut) -> None:
         cut.kind, cut.ops = "integers", dict.fromkeys(made)
 
 
-def _explain_by_integers(evidence: Evidence, cuts: list[Cut]) -> None:
-    """Make cuts by integers explain parameters whose only other cuts are detached targets.
+def _explain_targets(evidence: Evidence, cuts: list[Cut]) -> None:
+    """Make other cuts explain the parameters behind detached targets, those by integers last.
 
     A target is detached on purpose, as in the commitment term of a quantizer. An index is no
     cause while others explain what is missing.
@@ -130,16 +130,24 @@ def _explain_by_integers(evidence: Evidence, cuts: list[Cut]) -> None:
         cut.effective = not lost[id(cut)].isdisjoint(of_targets)
     by_integers = {each for cut in integers if cut.effective for each in lost[id(cut)]}
     for target in targets:
-        target.effective = not lost[id(target)] <= by_integers
+        behind = lost[id(target)]
+        by_comparison = _compared(graph, target) == set(target.readers)
+        target.effective = not (
+            behind <= by_integers or (by_comparison and behind <= by_others | by_integers)
+        )
 
 
 def _is_target(graph: CausalGraph, cut: Cut) -> bool:
     """Return whether the loss compares detached values, or adds a term that is computed of them."""
-    names = {each: graph.op_names[each] for each in cut.readers}
-    compared = [each for each, name in names.items() if name in COMPARING]
-    terms = [each for each, name in names.items()
-             if name in ADDING and graph.size(graph.outputs[each]) == 1]  # fmt: skip
-    return cut.kind == "detach" and bool(compared) and {*compared, *terms} == names.keys()
+    compared = _compared(graph, cut)
+    adding = {each for each in cut.readers if graph.op_names[each] in ADDING}
+    terms = {each for each in adding if graph.size(graph.outputs[each]) == 1}
+    return cut.kind == "detach" and bool(compared) and compared | terms == cut.readers.keys()
+
+
+def _compared(graph: CausalGraph, cut: Cut) -> set[int]:
+    """Return the ops that compare the values of a cut with others, which have a gradient."""
+    return {each for each in cut.readers if graph.op_names[each] in COMPARING}
 
 
 @once_per_recording

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -82,7 +82,7 @@ _FIX_AWAITED: Final = "DistributedDataParallel(model, find_unused_parameters=Tru
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """Why a parameter got no gradient. Parameters with the same title and culprit share a draft."""
+    """Why a parameter got no gradient. Parameters of one group share a draft."""
 
     title: str  # continues "got no gradient: "
     lines: tuple[str | Place, ...]
@@ -91,6 +91,12 @@ class _Cause:
     fix: str
     evidence: tuple[Shown, ...] = ()
     region: Region | None = None  # a reentrant region without an input that requires a gradient
+    shared_title: str = ""  # of causes that are one, which differ by the module in their titles
+
+    @property
+    def group(self) -> tuple[str, SourceLocation | None]:
+        """What the causes of parameters have in common that are one finding."""
+        return self.shared_title or self.title, self.culprit
 
 
 @rule(
@@ -113,13 +119,22 @@ def gradient_missing(evidence: Evidence) -> Iterator[Draft]:
     missing = _missing(evidence)
     groups: dict[tuple[str, SourceLocation | None], tuple[_Cause, dict[int, str]]] = {}
     for cause, tensor_id in _Causes(evidence, missing).all():
-        group = groups.setdefault((cause.title, cause.culprit), (cause, {}))
-        group[1][tensor_id] = missing[tensor_id]
+        first, names = groups.get(cause.group, (cause, {}))
+        names[tensor_id] = missing[tensor_id]
+        groups[cause.group] = _joined(first, cause), names
     is_awaited = _UNFINISHED_REDUCTION.holds(evidence.analysis)
     known = evidence.causal_graph.requires_grad.keys() & evidence.analysis.parameters.keys()
     count = len(known | missing.keys())
     for cause, names in sorted(groups.values(), key=_sort_key):
         yield _missing_gradient(cause, names, count, is_awaited=is_awaited)
+
+
+def _joined(first: _Cause, other: _Cause) -> _Cause:
+    """Return the cause of two that are one, without the module that the title of one names."""
+    if first.title == other.title:
+        return first
+    title = first.shared_title
+    return replace(first, title=title, lines=(f"No operator takes them: {title}.",), victim=None)
 
 
 def _sort_key(group: tuple[_Cause, dict[int, str]]) -> tuple[bool, int]:
@@ -325,7 +340,21 @@ class _Causes:
             return _ended(self._evidence, end, reach.first)
         if self._has_no_influence(reach.first) or self._only_evaluated(tensor_id, storage_id):
             return None
+        return self._not_in_loss(storage_id, reach)
+
+    def _not_in_loss(self, storage_id: int, reach: Reach) -> _Cause:
+        """Return the cause of a parameter whose results no loss uses.
+
+        Results without a graph are the first thing to change: a loss could not use their gradient.
+        """
+        reads = self._reads[storage_id]
+        off = self._flow.disabling_mode(reads[-1]) if reads and reach.last is None else None
+        if off is not None:
+            block = self._flow.mode_line(off, reads[-1])
+            return _computed_without_gradients(End("mode", reads[-1], block))
         last = reach.last or reach.first
+        if reads and is_view(last) and storage_id in storages(last.inputs):
+            last = reads[-1]  # a view of the parameter is no result
         stack = self._evidence.analysis.user_stack(last.stack_id)
         return _not_in_loss(reach.first, last, line_that_drops_result(stack))
 
@@ -420,6 +449,7 @@ class _Causes:
             None,
             created,
             "# call the module in forward, or remove it from the model",
+            shared_title="their modules were called, and did not use them" if called else "",
         )
 
     def _created(self, module: Module) -> SourceLocation | None:
@@ -554,6 +584,26 @@ def _not_in_loss(first: Op, last: Op, dropped: SourceLocation | None) -> _Cause:
         first.location,
         "# add it to the loss, or do not compute it",
         (first, last),
+    )
+
+
+def _computed_without_gradients(end: End) -> _Cause:
+    return _Cause(
+        f"their results are computed with gradients disabled, by {end.name}, and not in the loss",
+        (
+            "Gradients are disabled here:",
+            end.culprit,
+            "The last result that is computed from them is:",
+            describe_op(end.op),
+            end.op,
+            "It has no graph, and no loss uses it: to add it to a loss gives no gradient while it "
+            "is computed there.",
+        ),
+        end.culprit,
+        end.op.location,
+        f"# compute it with gradients enabled, outside of {end.name}, and add it to the loss;\n"
+        "# if it is meant to be evaluated only, keep its parameters out of the optimizer",
+        (end.op,),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from copy import deepcopy
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source import source_index as source
@@ -172,7 +173,11 @@ _SAFE: Final = {"exp": 0.0, "expm1": 0.0}
 
 
 def without_detach(location: SourceLocation | None) -> str | None:
-    """Return a line's statement without each ``detach()`` and ``.data``, None unless it has one."""
+    """Return a line's statement without ``detach()`` and ``.data``, None unless it has one.
+
+    Those stay without which an operand would cancel: ``q - q`` is zero, ``q - q.detach()`` passes
+    a gradient on.
+    """
     for statement in statements_of(location):
         remover = _DetachRemover()
         changed = remover.visit(statement)
@@ -182,14 +187,28 @@ def without_detach(location: SourceLocation | None) -> str | None:
 
 
 class _DetachRemover(ast.NodeTransformer):
-    """Replaces ``x.detach()`` and a read of ``x.data`` by ``x``."""
+    """Replaces ``x.detach()`` and a read of ``x.data`` by ``x``, unless operands then cancel."""
 
     def __init__(self) -> None:
         self.found = 0
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Rewrite one call after its arguments."""
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """Rewrite the operands of one operator, if none cancels."""
+        found, before = self.found, deepcopy(node)
         self.generic_visit(node)
+        if self.found > found and _cancels(node) and not _cancels(before):
+            self.found = found
+            return before
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Rewrite one call after its arguments, if it does not compare a value with itself."""
+        found, before = self.found, deepcopy(node)
+        self.generic_visit(node)
+        given = [ast.dump(each) for each in node.args]
+        if self.found > found and len(set(given)) < len({ast.dump(each) for each in before.args}):
+            self.found = found
+            return before
         method = node.func
         if not isinstance(method, ast.Attribute) or method.attr != "detach" or node.args:
             return node
@@ -203,6 +222,25 @@ class _DetachRemover(ast.NodeTransformer):
             return node
         self.found += 1
         return node.value
+
+
+def _cancels(node: ast.BinOp) -> bool:
+    """Return whether an operand is divided by itself, or added and subtracted."""
+    if isinstance(node.op, ast.Div):
+        return ast.dump(node.left) == ast.dump(node.right)
+    terms = list(_terms(node, sign=1))
+    return any((text, -sign) in terms for text, sign in terms)
+
+
+def _terms(node: ast.expr, *, sign: int) -> Iterator[tuple[str, int]]:
+    """Yield the terms of a sum, with their signs."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        yield from _terms(node.left, sign=sign)
+        yield from _terms(node.right, sign=sign if isinstance(node.op, ast.Add) else -sign)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield from _terms(node.operand, sign=-sign)
+    else:
+        yield ast.dump(node), sign
 
 
 def without_graph_for_numpy(location: SourceLocation | None) -> str | None:

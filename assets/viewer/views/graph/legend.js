@@ -101,7 +101,7 @@ function some({ nodes }, field) {
 const ENTRIES = [
   [
     glyphSample("failed", "mutation"),
-    "failed, or a victim",
+    "failed, or named by a finding",
     (scene) => !!failedNode(scene),
     "failed",
   ],

@@ -174,7 +174,11 @@ export class Outline {
         ),
       node?.not_finite && h("span", { class: "agv-mutation", title: node.not_finite }, icon("nan")),
       failed
-        ? h("span", { class: "agv-mutation", title: "failed, or a victim" }, icon("failed"))
+        ? h(
+            "span",
+            { class: "agv-mutation", title: "failed, or named by a finding" },
+            icon("failed"),
+          )
         : mark &&
             h(
               "span",

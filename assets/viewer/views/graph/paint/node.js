@@ -95,7 +95,7 @@ export function paintNode(pen, box, node, look) {
  */
 export function roleOf({ state }) {
   if (state === "failed") return "backward stopped here";
-  return state === "not_run" ? "victim" : "";
+  return state === "not_run" ? "never reached" : "";
 }
 
 /**
