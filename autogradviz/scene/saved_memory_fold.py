@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import MemoryCurve, SavedTensor, SourceLocation, Span
+    from autogradviz.analysis.types import MemoryCurve, Node, SavedTensor, SourceLocation, Span
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import FoldEdge, RibbonState
 
@@ -940,8 +940,9 @@ def _sentence(
         text = f"{format_bytes(peak)} {place}: {named}."
     else:
         text = "Nothing is held in place."
-    if others > 0:
-        text += f" With what other backwards hold then, it is {format_bytes(peak + others)}."
+    with_others = format_bytes(peak + others)
+    if others > 0 and with_others != format_bytes(peak):
+        text += f" With what other backwards hold then, it is {with_others}."
     if again:
         text += f" {format_bytes(again)} recomputed in this backward, in all."
     return text + _unusual(analysis, turn)
@@ -1001,7 +1002,7 @@ def _unusual(analysis: Analysis, turn: _Turn) -> str:
         if each.state == "kept" or (each.state == "broken" and not each.reads_ns)
     ]
     away = sum(each.nbytes for each in turn.strands if each.elsewhere)
-    failed = next((n for n in analysis.graph.nodes.values() if n.state == "failed"), None)
+    failed = _stopped_in(analysis, turn)
     if wrong:
         text += f" {_amount(wrong)} written before backward needs it."
     if kept and failed is not None:
@@ -1017,6 +1018,17 @@ def _unusual(analysis: Analysis, turn: _Turn) -> str:
     if away:
         text += f" {format_bytes(away)} copied elsewhere by hooks."
     return text
+
+
+def _stopped_in(analysis: Analysis, turn: _Turn) -> Node | None:
+    """Return the node in which the backward of a turn stopped."""
+    span = turn.backward
+    for node in analysis.graph.nodes.values() if span else ():
+        if node.state == "failed" and any(
+            span.start_ns <= start_ns <= span.end_ns for start_ns, _ in node.ran
+        ):
+            return node
+    return None
 
 
 def _amount(strands: Sequence[_Strand]) -> str:
