@@ -1,4 +1,4 @@
-"""Writes past the version check in several steps, and a failure in one step of several."""
+"""Writes past the version check in each step, a failure in one, and graphs that are lost."""
 
 from __future__ import annotations
 
@@ -90,5 +90,31 @@ def test_backward_stopped_in_the_step_that_failed_alone():
     assert [fold.step for fold in folds][-1] == STEPS - 1
     for fold in folds:
         assert ("Backward stopped" in fold.sentence) <= (fold.step == STEPS - 1)
-    assert any("never read, and still held" in fold.sentence for fold in folds[:-1])
+    assert any("never read" in fold.sentence for fold in folds[:-1])
     assert "Backward stopped" in folds[-1].sentence
+
+
+def test_the_peak_of_a_step_is_a_lower_bound_if_a_graph_that_saves_was_lost():
+    generator = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4)))
+    critic = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Sigmoid()) for _ in range(16)))
+
+    def imagine():
+        return generator(torch.rand(4, 8))
+
+    models = nn.ModuleDict({"generator": generator, "critic": critic})
+    with autogradviz.record(models, keep_steps=2 * STEPS) as trace:
+        optimizer = torch.optim.SGD(models.parameters(), lr=0.1)
+        for _ in range(STEPS):
+            fake = imagine()
+            critic(fake.detach()).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            critic(imagine()).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    unreached = [each for each in trace.analysis.notices if "no backward reached" in each.message]
+    assert len(unreached) == 1
+    folds = trace._viewer_scene.folds
+    assert len(folds) == 2 * STEPS
+    bounds = [fold.sentence.startswith("At least") for fold in folds]
+    assert bounds[:-2] == [True, False] * (STEPS - 1)

@@ -117,7 +117,8 @@ export function paintFold({ pen, width, height }, picture) {
     const room = width - 2 * SIDE - widthOf(pen, title, 11, 600) - 16;
     const style = { size: 11, color: palette.text2, align: /** @type {const} */ ("right") };
     const hint = HINTS.find((text) => widthOf(pen, text, 11) <= room);
-    if (hint) write(pen, hint, width - SIDE, 11, style);
+    // While a time is replayed, the op at work is named there.
+    if (hint && time === null) write(pen, hint, width - SIDE, 11, style);
     if (fold.turn_ns >= 0) {
       const back = `← backward ${formatDuration(fold.backward_ns)}`;
       const right = Math.max(width - SIDE, SIDE + widthOf(pen, back, 11, 600));
