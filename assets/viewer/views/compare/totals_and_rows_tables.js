@@ -106,7 +106,7 @@ export function rowsPanel(table, show) {
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
     if (source) source.hidden = isTable;
     const own = (columns?.childElementCount ?? 0) / 3;
-    const order = columns?.querySelector(".agv-two-only") ? ", but first those in one of both" : "";
+    const order = columns?.querySelector(".agv-two-only") ? ", below those in only one" : "";
     count.textContent = isTable
       ? counted
       : dotted([
