@@ -116,6 +116,7 @@ _WHILE_TRANSFORMS_RUN: Final = "torch.func.{grad"
 """The same of transforms, which have a notice of their own."""
 _LEAST_UNREACHED: Final = 10  # ops, and a share of them, whose graphs no backward reached
 _SHARE_UNREACHED: Final = 0.2
+_SHARE_LOST: Final = 0.05  # of ops at lines that save tensors in other runs
 _MOST_CAUGHT: Final = 3  # lines whose backwards raised, which are explained
 
 UNNAMED: Final = "a leaf"
@@ -589,24 +590,45 @@ class Analysis:
             return ""
         return "nothing ran in the block: put the forward and the backward into it"
 
-    def _unreached_ops(self) -> str:
-        """Return a sentence about ops whose nodes no backward reached, "" if they are few.
+    @cached_property
+    def _unreached(self) -> tuple[list[tuple[int, int | None]], int]:
+        """The time and the stack of the ops whose nodes no backward reached, and the forward ops.
 
         Nodes are recorded when a backward reaches them, or if they are alive when the recording
         ends; of others, it is unknown what they saved.
         """
-        made, missing = 0, Counter[int | None]()
-        fields = self.log.fields(OpCalled, "seq", "phase", "sequence_nr", "failed", "stack_id")
-        for seq, phase, number, failed, stack_id in fields:
+        made, missing = 0, []
+        fields = ("seq", "time_ns", "phase", "sequence_nr", "failed", "stack_id")
+        for seq, time_ns, phase, number, failed, stack_id in self.log.fields(OpCalled, *fields):
             if number is None or phase != "forward" or failed:
                 continue
             made += 1
             if seq not in self._ops_with_nodes:
-                missing[stack_id] += 1
-        count = missing.total()
-        if count < max(_LEAST_UNREACHED, made * _SHARE_UNREACHED):
+                missing.append((time_ns, stack_id))
+        return missing, made
+
+    @cached_property
+    def lost_saves_ns(self) -> list[int]:
+        """The times of the ops whose saves are in no sum, although other runs of their line save.
+
+        No backward reached their graphs, and they were gone when the recording ended.
+        """
+        missing, _ = self._unreached
+        if not missing:
+            return []
+        saving = {each.location for each in self.saved_memory.storages} - {None}
+        lines = {at: self.location(at) for at in {stack_id for _, stack_id in missing}}
+        return sorted(time_ns for time_ns, at in missing if lines[at] in saving)
+
+    def _unreached_ops(self) -> str:
+        """Return a sentence about ops whose nodes no backward reached, "" if they are few."""
+        missing, made = self._unreached
+        count = len(missing)
+        few = count < max(_LEAST_UNREACHED, made * _SHARE_UNREACHED)
+        if few and len(self.lost_saves_ns) < max(_LEAST_UNREACHED, made * _SHARE_LOST):
             return ""
-        place = self.location(missing.most_common(1)[0][0])
+        stacks = Counter(stack_id for _, stack_id in missing)
+        place = self.location(stacks.most_common(1)[0][0])
         return (
             f"no backward reached the graphs of {count:,} of {made:,} ops, and they are gone: what "
             f"they saved is not in the sums of bytes{f' (most at {place})' if place else ''}"

@@ -253,8 +253,8 @@ def _shortened(stations: list[Station], finding: Finding) -> list[Station]:
 def find_blamed(analysis: Analysis, findings: Sequence[Finding]) -> frozenset[int]:
     """Return the ids of the saved tensors that are not what the forward saved.
 
-    These are tensors at a different version, tensors of a finding's first node that the finding's
-    events show, and the first tensor that differs in a recomputation. A failed unpack is blamed
+    These are tensors at a different version, tensors that a finding's events show to be read after
+    a write, and the first tensor that differs in a recomputation. A failed unpack is blamed
     only if no finding explains it: it may have started a recomputation that failed elsewhere.
     """
     blamed = {saved.saved_id for saved in analysis.saved.values() if saved.broken}
@@ -278,17 +278,17 @@ def find_blamed(analysis: Analysis, findings: Sequence[Finding]) -> frozenset[in
 
 
 def _shown_by(analysis: Analysis, finding: Finding) -> Iterator[SavedTensor]:
-    """Yield the saved tensors of a finding's first node that its events unpack after a write."""
-    node = analysis.graph.nodes.get(finding.nodes[0]) if finding.nodes else None
-    events = set(finding.events)
-    for saved in node.saved if node else ():
-        history = analysis.history(saved.tensor.storage_id)
+    """Yield the saved tensors that a finding's events unpack after a write."""
+    events = set(finding.events) if finding.nodes else set()
+    for saved in analysis.saved.values() if events else ():
+        unpacks = [unpack for unpack in saved.unpacks if unpack.seq in events]
+        history = analysis.history(saved.tensor.storage_id) if unpacks else None
         writes = [e.seq for e in history.entries if e.kind == "written"] if history else []
-        for unpack in saved.unpacks:
-            written = any(saved.saved_seq < seq < unpack.seq for seq in writes)
-            if unpack.seq in events and (written or unpack.failed):
-                yield saved
-                break
+        if any(
+            unpack.failed or any(saved.saved_seq < seq < unpack.seq for seq in writes)
+            for unpack in unpacks
+        ):
+            yield saved
 
 
 def _differing(region: Region) -> list[SavedTensor]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
+from autogradviz.events import VersionRestored
 from autogradviz.scene.label_text_and_width import tensor_shape_text
 from autogradviz.scene.node_boxes_and_badges import kind_of_slot
 from autogradviz.scene.schema import SceneStorage, SceneStorageEvent
@@ -69,6 +70,7 @@ class _StorageBuilder:
         self._tree = tree
         self._blamed = blamed
         self._stale = analysis.stale
+        self._restored = {each.storage_id for each in analysis.log.of(VersionRestored)}
         self._packed_by = {
             each.storage_id: each.node_id
             for each in analysis.saved_memory.storages
@@ -233,6 +235,15 @@ class _StorageBuilder:
             for s in self._saved[storage_id]
         )
 
+    def _counts_apart(self, storage_id: int, write: HistoryEntry) -> bool:
+        """Return whether a write raised another counter than that of the saved tensors."""
+        return storage_id not in self._restored and any(
+            s.saved_seq < write.seq < unpack.seq and unpack.seen_version < write.version
+            for s in self._saved[storage_id]
+            for unpack in s.unpacks
+            if unpack.seen_version is not None and write.version is not None
+        )
+
     def _is_held(self, storage_id: int, seq: int) -> bool:
         """Return whether the forward still held a storage that a recomputation saves."""
         return any(
@@ -251,6 +262,7 @@ class _StorageBuilder:
                 kind = "recomputed"
         elif kind == "written":
             ok = not self._breaks(storage_id, entry)
+            version = None if self._counts_apart(storage_id, entry) else version
         elif kind == "unpacked" and entry.saved_id is not None:
             saved = self._analysis.saved[entry.saved_id]
             version = saved.version if saved.cloned else version  # the clone has the saved content

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from autogradviz.analysis import Analysis
-    from autogradviz.analysis.types import MemoryCurve, SavedTensor, SourceLocation, Span
+    from autogradviz.analysis.types import MemoryCurve, Node, SavedTensor, SourceLocation, Span
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
     from autogradviz.scene.schema import FoldEdge, RibbonState
 
@@ -923,28 +923,39 @@ def _sentence(
     location = analysis.saved_memory.storages[by_line[0][0]].location if peak else None
     at = bisect_right(analysis.memory.times_ns, peak_ns) - 1
     others = analysis.memory.nbytes[at] - peak if peak and at >= 0 else 0
+    least = "At least " if _misses_saves(analysis, turn, peak_ns) else ""
     if without > peak:
         again_ns = _recomputation_time(analysis, turn, busy)
         second = 1_000_000_000
         time = format_duration(again_ns) if again_ns < second else f"{again_ns / second:.2f} s"
-        text = f"{format_bytes(peak)} {place} instead of about {format_bytes(without)}, "
+        text = f"{least}{format_bytes(peak)} {place} instead of about {format_bytes(without)}, "
         text += f"for {time} of recomputation."
     elif location is not None:
         part = format_bytes(by_line[0][1])
         if part == format_bytes(peak):
             part = "all" if by_line[0][1] == peak else "nearly all"
-        text = f"{format_bytes(peak)} {place}, {part} of it by {short_location(location)}."
+        text = f"{least}{format_bytes(peak)} {place}, {part} of it by {short_location(location)}."
     elif peak:
         largest = by_kind[:MAX_KINDS_NAMED]
         named = ", ".join(f"{TITLES[kind]} {format_bytes(nbytes)}" for kind, nbytes in largest)
-        text = f"{format_bytes(peak)} {place}: {named}."
+        text = f"{least}{format_bytes(peak)} {place}: {named}."
     else:
         text = "Nothing is held in place."
-    if others > 0:
-        text += f" With what other backwards hold then, it is {format_bytes(peak + others)}."
+    with_others = format_bytes(peak + others)
+    if others > 0 and with_others != format_bytes(peak):
+        text += f" With what other backwards hold then, it is {with_others}."
     if again:
         text += f" {format_bytes(again)} recomputed in this backward, in all."
     return text + _unusual(analysis, turn)
+
+
+def _misses_saves(analysis: Analysis, turn: _Turn, peak_ns: int) -> bool:
+    """Return whether a graph that no backward reached was built in the step before a peak."""
+    step = _step(analysis, turn)
+    steps = analysis.steps
+    start_ns = steps[step].start_ns if step in range(len(steps)) else 0
+    lost = analysis.lost_saves_ns
+    return bisect_left(lost, start_ns) < bisect_left(lost, peak_ns)
 
 
 def _place_of_peak(analysis: Analysis, turn: _Turn, label: str) -> str:
@@ -1001,13 +1012,19 @@ def _unusual(analysis: Analysis, turn: _Turn) -> str:
         if each.state == "kept" or (each.state == "broken" and not each.reads_ns)
     ]
     away = sum(each.nbytes for each in turn.strands if each.elsewhere)
-    failed = next((n for n in analysis.graph.nodes.values() if n.state == "failed"), None)
+    failed = _stopped_in(analysis, turn)
     if wrong:
         text += f" {_amount(wrong)} written before backward needs it."
     if kept and failed is not None:
         text += f" Backward stopped at {failed.name}; {_amount(kept)} not reached."
     elif kept:
-        text += f" {_amount(kept)} never read, and still held at the end."
+        held = [each for each in turn.strands if each.freed_ns < 0 and not each.elsewhere]
+        unread = sum(each.nbytes for each in kept)
+        text += (
+            f" {_amount(kept)} never read, and still held at the end."
+            if sum(each.nbytes for each in held) <= unread
+            else f" {_amount(held)} still held at the end, {format_bytes(unread)} of it never read."
+        )
     elif turn.backward is None:
         text += " No backward ran after it."
     if turn.shared_nbytes:
@@ -1017,6 +1034,17 @@ def _unusual(analysis: Analysis, turn: _Turn) -> str:
     if away:
         text += f" {format_bytes(away)} copied elsewhere by hooks."
     return text
+
+
+def _stopped_in(analysis: Analysis, turn: _Turn) -> Node | None:
+    """Return the node in which the backward of a turn stopped."""
+    span = turn.backward
+    for node in analysis.graph.nodes.values():
+        if span is None or node.state != "failed":
+            continue
+        if any(span.start_ns <= start_ns <= span.end_ns for start_ns, _ in node.ran):
+            return node
+    return None
 
 
 def _amount(strands: Sequence[_Strand]) -> str:

@@ -9,6 +9,7 @@ import {
   ownParts,
   placeKey,
   stackOf,
+  timeOf,
 } from "../../assets/viewer/scene/source_line_costs.js";
 import { peakIn } from "../../assets/viewer/scene/storage_holds.js";
 
@@ -46,6 +47,7 @@ const time = (call, origin, phase, ns, step = 0) => ({
 
 function scene() {
   return {
+    summary: { warm_up: 0 },
     steps: [
       { number: 0, start_ns: 0, end_ns: 10 },
       { number: 1, start_ns: 10, end_ns: 20 },
@@ -150,4 +152,17 @@ test("each step has its own peak, with what the steps before it hold", () => {
     assert.equal(held[at], peakIn(made, step).nbytes),
   );
   assert.deepEqual(line(callCosts(made, 2), "model.py", 9).cost[1], 30);
+});
+
+test("times of all steps leave out a warm-up, and those of a step do not", () => {
+  const warm = { ...scene(), summary: { warm_up: 9 } };
+  const timeIn = (each, step) => timeOf(callCosts(each, step).total);
+  const cold = { ...warm, summary: { warm_up: 0 } };
+  assert.ok(timeIn(cold, 0) > 0);
+  assert.equal(timeIn(warm, -1), timeIn(cold, -1) - timeIn(cold, 0));
+  assert.equal(timeIn(warm, 0), timeIn(cold, 0));
+  assert.deepEqual(
+    callCosts(warm).total.slice(0, 3),
+    callCosts(cold).total.slice(0, 3),
+  );
 });

@@ -6,7 +6,7 @@
  * for each of `COLUMNS`. The outermost lines and what has no line add up to the total.
  */
 
-import { inStep, stepOfNode } from "./step_of_time_or_node.js";
+import { inStep, isTimed, stepOfNode, timedStep } from "./step_of_time_or_node.js";
 import { isHeldAtPeak, isSavedIn } from "./storage_holds.js";
 
 /** @typedef {import("../types.js").Scene} Scene */
@@ -70,7 +70,7 @@ export function addCost(sum, cost) {
 
 /**
  * @param {Scene} scene
- * @param {number} [step] index of the only step that counts, -1 for all
+ * @param {number} [step] index of the only step that counts, -1 for all; times of a warm-up do not
  * @returns {CallCosts}
  */
 export function callCosts(scene, step = -1) {
@@ -88,8 +88,9 @@ export function callCosts(scene, step = -1) {
     if (isSavedIn(scene, storage, step)) add(call, recomputed ? 2 : 0, nbytes);
     if (atPeak(storage)) add(call, 1, nbytes);
   }
+  const timed = timedStep(scene, step);
   for (const row of scene.call_times) {
-    if (!inStep(step, () => row.step)) continue;
+    if (!isTimed(timed, row.step)) continue;
     add(row.origin, COLUMNS.indexOf(row.phase), row.ns);
   }
   for (const node of scene.nodes) {

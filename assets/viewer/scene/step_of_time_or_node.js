@@ -35,6 +35,14 @@ export const inStep = (step, own) => step < 0 || own() === step;
 export const AFTER_WARM_UP = -2;
 
 /**
+ * @param {import("../types.js").Scene} scene
+ * @param {number} step index, -1 for all
+ * @returns {number} of which step times are: AFTER_WARM_UP for all, if the first is a warm-up
+ */
+export const timedStep = ({ summary }, step) =>
+  step < 0 && summary.warm_up ? AFTER_WARM_UP : step;
+
+/**
  * Return the range of times: of a step, or of all steps that are no warm-up.
  *
  * @param {import("./scene_index.js").SceneIndex} sceneIndex
@@ -42,10 +50,10 @@ export const AFTER_WARM_UP = -2;
  * @returns {{range: [start: number, end: number], step: number}}
  */
 export function timedSteps({ scene, end }, step) {
-  const isAll = step < 0;
-  if (isAll && !scene.summary.warm_up) return { range: [0, end], step: -1 };
-  const { start_ns, end_ns } = scene.steps[isAll ? 1 : step];
-  return { range: [start_ns, isAll ? end : end_ns], step: isAll ? AFTER_WARM_UP : step };
+  const timed = timedStep(scene, step);
+  if (timed === -1) return { range: [0, end], step };
+  const { start_ns, end_ns } = scene.steps[step < 0 ? 1 : step];
+  return { range: [start_ns, step < 0 ? end : end_ns], step: timed };
 }
 
 /**

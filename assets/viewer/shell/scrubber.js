@@ -297,7 +297,7 @@ function menu(label, names, first, choose) {
  */
 function describeEnd(scene) {
   const { summary } = scene;
-  const failed = scene.nodes[stoppedNode(scene)] ?? failedNode(scene);
+  const failed = scene.nodes[stoppedNode(scene)] ?? (summary.error_type && failedNode(scene));
   if (failed) return `stopped at ${failed.name}`;
   if (summary.error_type) return "stopped by an exception";
   return summary.torn ? `torn after event ${formatCount(summary.events)}` : "everything ran";

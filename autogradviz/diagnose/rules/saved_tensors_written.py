@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import (
     ran_before_read,
@@ -50,7 +50,7 @@ from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
 from autogradviz.event_log.stacks import where_stacks_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from autogradviz.analysis import (
         Analysis,
@@ -495,8 +495,9 @@ def _writes_through_view(evidence: Evidence, storage_id: int | None, write: Hist
 
 @rule("silent-write", mechanism="write", when=NoError(), group="saved tensor", after="hidden-write")
 def silent_write(evidence: Evidence) -> Iterator[Draft]:
-    """Yield a draft for the first write that bypassed the version counter."""
+    """Yield a draft for the first line whose writes bypassed the version counter."""
     computed = None
+    found: list[_Read] = []
     for node, saved, unpack in reads_of_saves(evidence):
         if (saved.slot or "").startswith("running_") and not (
             node.op is not None and uses_running_statistics(node.op)
@@ -510,7 +511,23 @@ def silent_write(evidence: Evidence) -> Iterator[Draft]:
             continue
         computed = computed_gradients(evidence) if computed is None else computed
         if is_needed(node, saved, computed):
-            yield _silent_write(evidence, node, saved, unpack, write)
+            found.append(_Read(node, saved, unpack, write))
+    if found:
+        line = _line_of(found[0].write)
+        yield _silent_write(evidence, [read for read in found if _line_of(read.write) == line])
+
+
+class _Read(NamedTuple):
+    """A read of a saved tensor in backward, after a write by an op or by something unrecorded."""
+
+    node: Node
+    saved: SavedTensor
+    unpack: Unpack
+    write: Op | None
+
+
+def _line_of(write: Op | None) -> SourceLocation | None:
+    return None if write is None else write.location
 
 
 def _changed_value(unpack: Unpack) -> bool | None:
@@ -534,9 +551,10 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
     return next((op for op, surely in writes if surely or not known), None)
 
 
-def _silent_write(
-    evidence: Evidence, node: Node, saved: SavedTensor, unpack: Unpack, write: Op | None
-) -> Draft:
+def _silent_write(evidence: Evidence, reads: Sequence[_Read]) -> Draft:
+    """Return the draft of the writes of one line, told by the first read after one."""
+    node, saved, unpack, write = reads[0]
+    writes = {read.write.seq for read in reads if read.write is not None}
     name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
     named = slot_name(saved, node.name)
     victim = saved.location or node.location
@@ -560,10 +578,13 @@ def _silent_write(
             bypass_reason(write),
             f"so the counter was still {unpack.seen_version} when backward read the tensor: "
             "the gradient was computed from the new values, and nothing was raised.",
+            f"The line did so {len(writes)} times, and backward read {len(reads)} such tensors."
+            if len(writes) > 1
+            else "",
         ],
         fix=silent_write_fix(evidence, write, culprit),
         confidence=_confidence(evidence, saved, unpack, write, culprit),
-        evidence=(saved, write, unpack, node),
+        evidence=(saved, write, unpack, node, *(read.unpack for read in reads[1:])),
     )
 
 

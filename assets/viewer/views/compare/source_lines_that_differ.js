@@ -2,7 +2,7 @@
 /** Source lines that differ between two executions, in two columns with their values. */
 
 import { h } from "../../dom.js";
-import { addPair, differenceBar, heldPair } from "./bytes_more_and_less.js";
+import { addPair, differenceBar, heldPair, isHeldKnown } from "./bytes_more_and_less.js";
 import {
   dotted,
   formatBytes,
@@ -73,6 +73,7 @@ export function linesThatDiffer(rows) {
  */
 export function sourceColumns(rows) {
   const differing = linesThatDiffer(rows);
+  const known = isHeldKnown(rows);
   const most = Math.max(0, ...differing.map(({ held: [a, b] }) => Math.abs(b - a)));
   const cell = (/** @type {Line} */ line, /** @type {0 | 1} */ side) => {
     const { label, lines: numbers } = line;
@@ -89,12 +90,12 @@ export function sourceColumns(rows) {
       `agv-two-line ${isThere ? (isOnly ? "agv-two-only" : "") : "agv-absent"}`,
       h("span", "agv-muted", String(numbers[side] || "")),
       h("code", { text: isThere ? label : "", title: label }),
-      h("span", "agv-two-value", isThere ? dotted(SUMS.map(text)) || rest(line, side) : ""),
+      h("span", "agv-two-value", isThere ? dotted([rest(line, side), ...SUMS.map(text)]) : ""),
     );
   };
   const rest = (/** @type {Line} */ { held, others }, /** @type {0 | 1} */ side) => {
-    if (!differs(held) && others) return side ? others : "";
-    return held[side] ? `${formatBytes(held[side])} held` : "nothing";
+    if (!differs(held)) return side ? others : "";
+    return known && `at peak ${held[side] ? formatBytes(held[side]) : "0"}`;
   };
   if (!differing.length) return null;
   return h(

@@ -106,7 +106,7 @@ export function rowsPanel(table, show) {
     for (const each of [...filters, tableElement]) each.hidden = !isTable;
     if (source) source.hidden = isTable;
     const own = (columns?.childElementCount ?? 0) / 3;
-    const order = columns?.querySelector(".agv-two-only") ? " after those of one side" : "";
+    const order = columns?.querySelector(".agv-two-only") ? ", below those in only one" : "";
     count.textContent = isTable
       ? counted
       : dotted([
@@ -204,7 +204,7 @@ export function totals(total, phases, titles, warm = "", more = []) {
   const means = first + second > 2 ? `means of ${counted}` : "of one step each";
   const note = measured
     ? "a change beyond the spread of the steps has a percentage"
-    : `to compare them, record ${MANY_STEPS + 1} steps or more in each of two recordings`;
+    : `with ${MANY_STEPS + 1} steps or more in each recording, they can be compared`;
   return h(
     "table",
     "agv-table agv-totals",

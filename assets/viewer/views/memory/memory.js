@@ -394,7 +394,7 @@ export class Memory {
     if (isStopped(this.store.scene, this.store.step)) return "then the step stopped";
     const held = summary.held_nbytes + summary.older_nbytes;
     if (held > MUCH * peak && summary.backwards && !summary.error_type) {
-      return `${formatBytes(held)} are still held at the end, though backward has run`;
+      return `${formatBytes(held)} are still held at the end`;
     }
     /** @type {{freed: number, name: string, prediction: Prediction} | null} */
     let best = null;

@@ -12,6 +12,7 @@ import { predictMemory } from "../../scene/predict_memory.js";
 import { makeNotices } from "../../shell/recording_notices.js";
 import { placeTooltip } from "../../shell/place_tooltip.js";
 import { makeAnswer, ribbonLines } from "./what_fills_memory.js";
+import { isStopped } from "../../scene/sum_and_describe_saved_bytes.js";
 import { Budget } from "./memory_budget.js";
 import { RibbonLayer } from "./repaint_changed_ribbons.js";
 import { areaOf, paintFold } from "./paint_fold.js";
@@ -112,8 +113,10 @@ export class Fold {
     if (folds.length < 2) return false;
     const most = Math.max(...folds.map(({ peak_nbytes }) => peak_nbytes), 1);
     const broken = new Set();
-    for (const { fold, state } of this.store.scene.ribbons) {
-      if (state === "kept" || state === "broken") broken.add(fold);
+    const { scene } = this.store;
+    for (const { fold, state } of scene.ribbons) {
+      const isHarm = !isStopped(scene) || isStopped(scene, scene.folds[fold].step);
+      if (state === "broken" || (state === "kept" && isHarm)) broken.add(fold);
     }
     /** @type {HTMLElement[]} */
     const sizes = [];

@@ -89,7 +89,7 @@ export function paintFold({ pen, width, height }, picture) {
     const faded = some && !picture.lit.has(ribbon);
     return {
       share: faded ? share * 0.25 : share,
-      failed: isStopped(scene),
+      failed: isStopped(scene, fold.step),
       planned: isPlanned(picture, ribbon),
       hovered: ribbon === picture.hovered || (picture.work >= 0 && ribbon.node === picture.work),
       lit: picture.lit.has(ribbon),
@@ -108,7 +108,7 @@ export function paintFold({ pen, width, height }, picture) {
     picture.layer.paint({ pen, width, height }, area, ribbons, state, paintOne);
   } else ribbons.forEach((_, at) => paintOne(pen, at));
   paintBlocks(pen, area, picture, width);
-  paintOpenEnds(pen, area, ribbons, isStopped(scene));
+  paintOpenEnds(pen, area, ribbons, isStopped(scene, fold.step));
   paintWaists(pen, area, picture);
   if (height >= 260) {
     const forward = fold.turn_ns < 0 ? "forward, no backward" : "forward";
@@ -117,7 +117,8 @@ export function paintFold({ pen, width, height }, picture) {
     const room = width - 2 * SIDE - widthOf(pen, title, 11, 600) - 16;
     const style = { size: 11, color: palette.text2, align: /** @type {const} */ ("right") };
     const hint = HINTS.find((text) => widthOf(pen, text, 11) <= room);
-    if (hint) write(pen, hint, width - SIDE, 11, style);
+    // While a time is replayed, the op at work is named there.
+    if (hint && time === null) write(pen, hint, width - SIDE, 11, style);
     if (fold.turn_ns >= 0) {
       const back = `← backward ${formatDuration(fold.backward_ns)}`;
       const right = Math.max(width - SIDE, SIDE + widthOf(pen, back, 11, 600));

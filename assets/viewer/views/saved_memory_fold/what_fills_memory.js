@@ -236,7 +236,7 @@ export function ribbonLines({ scene, sceneIndex }, ribbon) {
   const text = place && sceneIndex.source.get(ribbon.filename)?.get(ribbon.lineno)?.trim();
   if (name || place) lines.push(dotted([name, place]));
   if (text) lines.push(text);
-  const stopped = isStopped(scene);
+  const stopped = isStopped(scene, scene.folds[ribbon.fold].step);
   const ends = {
     read: "",
     kept: stopped ? "backward did not reach it" : "no backward read it, and it is still held",

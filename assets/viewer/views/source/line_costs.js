@@ -23,6 +23,7 @@ import {
 } from "../../scene/format_numbers_and_names.js";
 import { kindOfStorage } from "../../scene/saved_kind_colors.js";
 import { linesOfFindings } from "../../scene/lines_of_findings.js";
+import { timedSteps } from "../../scene/step_of_time_or_node.js";
 import { isSavedIn } from "../../scene/storage_holds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { betweenOps, phaseTimes } from "../../scene/phase_times.js";
@@ -192,7 +193,8 @@ class SourcePage {
   sentence() {
     const { scene, step } = this.store;
     const { steps } = scene;
-    const sums = `sums over ${plural(steps.length, "step")}; held at peak: at one time; tint: share of bytes or time`;
+    const timed = scene.summary.warm_up ? "; times without the warm-up" : "";
+    const sums = `sums over ${plural(steps.length, "step")}${timed}; held at peak: at one time; tint: share of bytes or time`;
     const parts = ownParts(scene, this.costs).filter(({ filename }) => filename);
     const itself = this.mode === "itself" ? " " : " by itself ";
     const lead = (
@@ -257,9 +259,9 @@ class SourcePage {
       );
     const block = h("div", "agv-source agv-source-wide");
     if (unknown.some(Boolean)) block.append(row("without a recorded line", unknown));
-    const { scene, sceneIndex, step } = this.store;
-    const { start_ns, end_ns } = scene.steps[step] ?? { start_ns: 0, end_ns: sceneIndex.end };
-    const { active, phases } = phaseTimes(sceneIndex, [start_ns, end_ns], step);
+    const { sceneIndex, step } = this.store;
+    const timed = timedSteps(sceneIndex, step);
+    const { active, phases } = phaseTimes(sceneIndex, timed.range, timed.step);
     const all = [...total];
     const rest = (
       /** @type {string} */ text,

@@ -119,16 +119,21 @@ export class Tensors {
   /** @returns {string} what was written after it was saved, "" if backward read all as saved */
   #harm() {
     const { storageEvents } = this.store.sceneIndex;
+    const victims = new Set();
+    for (const { victim_file: filename, victim_line: lineno } of this.store.scene.findings) {
+      victims.add(placeOf({ filename, lineno }));
+    }
     const firsts = this.rows.rows.map(({ storages }) => storages[0]);
     const harmed = ["broken", "stale"].flatMap((state) => firsts.filter((s) => s.state === state));
     for (const { name, index, version, seen_version: seen } of harmed) {
       const write = storageEvents[index].find(({ kind, ok }) => kind === "written" && !ok);
       if (!write) continue;
       const at = placeOf(write);
-      // The last save is the first that backward needs.
-      const save = storageEvents[index].findLast(
+      // That of a finding; or else the last save, the first that backward needs.
+      const saves = storageEvents[index].filter(
         ({ kind, time_ns: time }) => kind === "saved" && time <= write.time_ns,
       );
+      const save = saves.find((each) => victims.has(placeOf(each))) ?? saves.at(-1);
       const by = save && placeOf(save);
       const saved = by ? `${by} saved it` : "it was saved";
       const versions = version === null || seen === null ? "" : `: v${version} → v${seen}`;
