@@ -222,7 +222,7 @@ def test_rows_select_what_they_stand_for(open_page, traces):
 def show_modules(page):
     """Show the table of a comparison instead of the lines that differ."""
     page.locator(".agv-compare").get_by_role("button", name="modules and lines").click()
-    page.wait_for_selector(".agv-panel-table tbody tr")
+    page.wait_for_selector(".agv-panel-table tbody tr:visible")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -295,7 +295,7 @@ def test_comparison_opens_first_and_switches_between_recordings(open_page, trace
         arg=f"{sizes[0]} saved tensors at peak",
     )
     show_modules(page)
-    page.locator(".agv-panel-table tbody tr").nth(1).click()
+    page.locator(".agv-panel-table tbody tr:visible").nth(1).click()
     page.wait_for_selector(".agv-pane-graph:not([hidden])")
     canvas = page.locator(".agv-canvas").first
     plain = canvas.evaluate("canvas => canvas.toDataURL()")

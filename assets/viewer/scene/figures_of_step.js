@@ -51,7 +51,7 @@ export function livePeak({ live_points: points }, start_ns, end_ns) {
     const time = each.time_ns;
     const nbytes = ORDER.reduce((sum, kind) => sum + each[kind], 0);
     const until = points[at + 1]?.time_ns ?? Infinity;
-    if (time > end_ns || until <= start_ns || nbytes < found.nbytes) return;
+    if (time > end_ns || until <= start_ns || nbytes <= found.nbytes) return;
     Object.assign(found, { nbytes, time: Math.max(time, start_ns), at });
   });
   return found;
