@@ -39,6 +39,11 @@ _RANKS = {"written": 0, "saved": 1, "unpacked": 2, "cloned": 3, "released": 4}
 _Entries: TypeAlias = "Iterator[tuple[int | None, HistoryEntry]]"  # storage id and entry
 
 
+def restored_storages(log: Log) -> set[int | None]:
+    """Return the ids of the storages whose version was set back after a write."""
+    return {event.storage_id for event in log.of(VersionRestored)}
+
+
 def build_histories(
     log: Log,
     tensors: Tensors,

@@ -22,7 +22,7 @@ def texts_of_change(analysis: Analysis, change: StateChanged) -> tuple[str, str]
 
 
 def _stored_into_itself(analysis: Analysis, change: StateChanged) -> int:
-    """Return how many of the writes between two readings copied a tensor to itself.
+    """Return the number of writes between two readings that copied a tensor to itself.
 
     The memory of the state is the one whose versions in the region's forward are its own. 0 if
     none is, and if several with other writes are.

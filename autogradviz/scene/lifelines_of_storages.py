@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import display_op_name, location_in_folder, source_line
-from autogradviz.events import VersionRestored
+from autogradviz.analysis.tensor_histories import restored_storages
 from autogradviz.scene.label_text_and_width import tensor_shape_text
 from autogradviz.scene.node_boxes_and_badges import kind_of_slot
 from autogradviz.scene.schema import SceneStorage, SceneStorageEvent
@@ -70,7 +70,7 @@ class _StorageBuilder:
         self._tree = tree
         self._blamed = blamed
         self._stale = analysis.stale
-        self._restored = {each.storage_id for each in analysis.log.of(VersionRestored)}
+        self._restored = restored_storages(analysis.log)
         self._packed_by = {
             each.storage_id: each.node_id
             for each in analysis.saved_memory.storages

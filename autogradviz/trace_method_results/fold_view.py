@@ -36,7 +36,7 @@ class FoldView:
 
     @property
     def sentence(self) -> str:
-        """What fills the memory at the peak, as a sentence.
+        """Sentence on the memory that is held at the peak.
 
         Example:
             >>> trace.fold().sentence

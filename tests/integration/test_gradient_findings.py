@@ -1248,7 +1248,7 @@ class Switching(nn.Module):
         return (self.first if self.calls % 2 else self.second)(x)
 
 
-def test_modules_that_only_a_recomputation_called_are_not_said_to_be_called():
+def test_modules_that_only_a_recomputation_called_do_not_count_as_called():
     model = nn.Sequential(Switching(), nn.Linear(3, 1))
 
     def work():

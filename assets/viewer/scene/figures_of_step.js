@@ -43,7 +43,7 @@ export const ORDER = /** @type {const} */ ([
  * @param {number} start_ns
  * @param {number} end_ns
  * @returns {{nbytes: number, time: number, at: number}} the highest point of all memory, of equal
- *   ones the last, as of saved tensors
+ *   ones the first, as in Python
  */
 export function livePeak({ live_points: points }, start_ns, end_ns) {
   const found = { nbytes: 0, time: start_ns, at: 0 };

@@ -31,21 +31,38 @@ def describe_unused(evidence: Evidence, tensor_id: int, *, several: bool = False
 
 @once_per_recording
 def recomputed_alone(evidence: Evidence) -> dict[int, Region]:
-    """Return the parameters that recomputations read, and no op of a forward, with the region."""
-    parameters = evidence.analysis.parameters
-    found: dict[int, Region] = {}
-    for region in evidence.analysis.regions:
-        for again in region.recomputations:
-            for op in again.ops:
-                for tensor in op.inputs:
-                    if tensor.tensor_id in parameters:
-                        found.setdefault(tensor.tensor_id, region)
-    for op in evidence.analysis.ops if found else ():
-        if op.recompute_id is None:
+    """Return the parameters that recomputations read, and no op of a forward, with the region.
+
+    A recomputation that stops early reads not all of the parameters of a module that it calls.
+    """
+    analysis = evidence.analysis
+    modules = _called_in_recomputations(evidence)
+    owned = [(e.tensor_id, modules.get(e.module_id)) for e in analysis.log.of(ParameterSeen)]
+    found = {tensor_id: region for tensor_id, region in owned if region is not None}
+    runs = [(each, again) for each in analysis.regions for again in each.recomputations]
+    for region, again in runs:
+        for tensor in (tensor for op in again.ops for tensor in op.inputs):
+            if tensor.tensor_id in analysis.parameters:
+                found.setdefault(tensor.tensor_id, region)
+    for op in analysis.ops if found else ():
+        if op.recompute_id is None and op.phase == "forward":
             for tensor in op.inputs:
-                if op.phase == "forward":
-                    found.pop(tensor.tensor_id, None)
+                found.pop(tensor.tensor_id, None)
     return found
+
+
+def _called_in_recomputations(evidence: Evidence) -> dict[int, Region]:
+    """Return the ids of the modules that only recomputations called, with the region."""
+    forward, log = called_in_forward(evidence), evidence.analysis.log
+    entered = log.fields(ModuleEntered, "module_id", "seq")
+    others = [(module_id, seq) for module_id, seq in entered if module_id not in forward]
+    return {
+        module_id: region
+        for region in evidence.analysis.regions
+        for again in region.recomputations
+        for module_id, seq in others
+        if again.started_seq < seq < (again.stopped_seq or 0)
+    }
 
 
 @once_per_recording

@@ -161,7 +161,7 @@ def _tensor_update(
 
 
 def _is_wrong(evidence: Evidence, region: Region, again: Recomputation) -> bool:
-    """Return whether a recomputation read other inputs, or computed more than updates anew."""
+    """Return whether a recomputation read other inputs, or repeated more than updates."""
     twice = evidence.buffers | evidence.written_in_both_runs
     return (
         any(pair.status == "other_input" for pair in again.pairs)

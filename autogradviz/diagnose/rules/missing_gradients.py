@@ -95,7 +95,7 @@ class _Cause:
 
     @property
     def group(self) -> tuple[str, SourceLocation | None]:
-        """What the causes of parameters have in common that are one finding."""
+        """The key that causes of one finding share."""
         return self.shared_title or self.title, self.culprit
 
 
