@@ -552,7 +552,7 @@ def _bypassing_write(evidence: Evidence, saved: SavedTensor, unpack: Unpack) -> 
 
 
 def _silent_write(evidence: Evidence, reads: Sequence[_Read]) -> Draft:
-    """Return the draft of the writes of one line, told by the first read after one."""
+    """Return the draft of the writes of one line, reported at the first read after one."""
     node, saved, unpack, write = reads[0]
     writes = {read.write.seq for read in reads if read.write is not None}
     name = evidence.name_of(saved.tensor.storage_id) if saved.tensor.storage_id is not None else ""
