@@ -132,6 +132,6 @@ def test_trace_is_displayed_in_marimo(address, open_page):
     page = open_page(allowed=local, viewport={"width": 1360, "height": 900})
     page.set_default_timeout(60_000)
     page.goto(address)
-    page.locator(".agv-fold-title button").last.click()  # the fold alone is displayed first
+    page.locator(".agv-fold-title button:visible").last.click()  # the fold alone is displayed first
     page.locator(".agv-rail [data-view=graph]").last.click()
     page.wait_for_selector("[role=treeitem] >> text='exp'")
