@@ -242,14 +242,15 @@ def _written(
     What no backward read is apart, unless an exception ended the backward that needs it.
     """
     changed = sorted({*blamed, *analysis.stale} & analysis.saved.keys())
-    written = [each for at in changed if _is_written(analysis, each := analysis.saved[at])]
     stopped = analysis.error is not None
-    wrong = [
-        each
-        for each in written
-        if stopped or each.saved_id in blamed or _is_read_later(analysis, each)
-    ]
-    return wrong, [each for each in written if each not in wrong]
+    wrong: list[SavedTensor] = []
+    unread: list[SavedTensor] = []
+    for saved_id in changed:
+        saved = analysis.saved[saved_id]
+        if _is_written(analysis, saved):
+            is_read = stopped or saved_id in blamed or _is_read_later(analysis, saved)
+            (wrong if is_read else unread).append(saved)
+    return wrong, unread
 
 
 def _is_read_later(analysis: Analysis, saved: SavedTensor) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -232,8 +233,8 @@ class _Names:
     ) -> SceneQuestion:  # fmt: skip
         filename, lineno, line = source_line(place)
         # The tensor is opened where it has this name, and else the line.
-        named = row >= 0 and name in re.split(r", |\.", self._scene.storages[row].name)
-        is_named = named or (row >= 0 and name == self._scene.storages[row].name)
+        own = self._scene.storages[row].name if row >= 0 else ""
+        is_named = row >= 0 and name in {own, *re.split(r", |\.", own)}
         return make_question(
             rf"who wrote {self._pattern(name)}$",
             text,
@@ -252,7 +253,7 @@ class _Names:
         title = self._analysis.root_title.lower()
         return (rf"(?:{re.escape(title)}\.)?" if title else "") + re.escape(name.lower())
 
-    @property
+    @cached_property
     def _roots(self) -> set[str]:
         modules = self._analysis.modules.values()
         return {each.name for each in modules if each.parent_module_id is None}

@@ -21,12 +21,18 @@ def describe_unused(evidence: Evidence, tensor_id: int, *, several: bool = False
     if region is not None:
         one = f"the recomputation of {region.module or region.function}"
         return f"{'recomputations' if several else one} alone used {it}"
-    owners = {event.tensor_id: event.module_id for event in evidence.analysis.log.of(ParameterSeen)}
-    owner = owners.get(tensor_id)
+    owner = owners(evidence).get(tensor_id)
     module = None if owner is None else evidence.analysis.modules.get(owner)
     if module is None or owner not in called_in_forward(evidence):
         return f"{its} not called, or the branch that uses {it} was not taken"
     return f"{module.name or module.type_name} was called, and did not use {it}"
+
+
+@once_per_recording
+def owners(evidence: Evidence) -> dict[int, int]:
+    """Return the module of each parameter and buffer; of a shared one, the first."""
+    events = reversed(evidence.analysis.log.of(ParameterSeen))
+    return {event.tensor_id: event.module_id for event in events}
 
 
 @once_per_recording

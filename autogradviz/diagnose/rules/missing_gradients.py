@@ -22,6 +22,7 @@ from autogradviz.diagnose.evidence.memory_needs import Reach, find_reach
 from autogradviz.diagnose.evidence.parameters_without_use import (
     called_in_forward,
     describe_unused,
+    owners,
     recomputed_alone,
 )
 from autogradviz.diagnose.evidence.requires_grad_flow import End, Flow, storages
@@ -38,7 +39,6 @@ from autogradviz.events import (
     GradientFound,
     NodeFinished,
     NodeStarted,
-    ParameterSeen,
     PlacementsChanged,
     RecorderLimited,
     RegionCutOff,
@@ -284,7 +284,7 @@ class _Causes:
         self._flow = Flow(evidence)
         self._reach: dict[int, Reach] = {}  # by the parameter's storage
         log = evidence.analysis.log
-        self._owners = {e.tensor_id: e.module_id for e in reversed(log.of(ParameterSeen))}
+        self._owners = owners(evidence)
         self._called_modules = called_in_forward(evidence)
         self._distributed = {e.tensor_id: e for e in reversed(log.of(PlacementsChanged))
                              if e.conversion == "distribute_tensor"}  # fmt: skip
