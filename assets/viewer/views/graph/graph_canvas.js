@@ -251,7 +251,7 @@ export class GraphCanvas {
 
   /**
    * Move the camera so that the group that was opened or closed is in view, as large as is readable,
-   * and so that nothing is blank next to a part of the graph that is out of view.
+   * and so that nothing is blank at a side of a part of the graph that is out of view.
    *
    * @param {import("../../layout/coordinates.js").Box | undefined} box of the group
    * @param {boolean} wasWhole whether nothing was out of view at the sides
@@ -269,11 +269,13 @@ export class GraphCanvas {
     const near = zoomAt(this.camera, factor, 0, (rect.y - this.camera.y) * scale);
     const whole = graphRect(this);
     const camera = clampTo(whole, moveInto(near, rect, width, height), width, height);
-    // What fits is in the middle.
+    // What fits is in the middle. A header that is in view keeps its height.
     const fits = fitTo({ ...whole, h: 1 }, width, height).scale >= camera.scale;
+    const down = (rect.y - near.y) * near.scale;
     this.camera = {
       ...camera,
       x: fits ? centered(whole, width, height, camera.scale).x : camera.x,
+      y: down >= 0 && down < height - 30 ? near.y : camera.y,
     };
   }
 
