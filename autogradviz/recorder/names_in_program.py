@@ -15,6 +15,7 @@ import torch
 
 from autogradviz.recorder.torch_internals.nodes import name_of_node
 from autogradviz.recorder.user_code_frames import RECORDER_FOLDER, is_user_code
+from autogradviz.support.locks_gc_and_stderr import collector_waiting
 from autogradviz.support.source_lines_and_libraries import source_line
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def _called_expression(frame: FrameType) -> str:
         return ""
     text = source_line(frame.f_code.co_filename, line).encode()[column:end].decode(errors="replace")
     try:
-        call = ast.parse(text, mode="eval").body
+        with collector_waiting():  # see `parse` of source lines
+            call = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
         return ""
     function = call.func if isinstance(call, ast.Call) else None

@@ -10,6 +10,7 @@ import torch
 import autogradviz
 from autogradviz import errors
 from autogradviz.explanations.read_pages import overview, pages
+from autogradviz.support.source_lines_and_libraries import parse
 
 INDEX = (Path(__file__).parents[2] / "docs" / "README.md").read_text(encoding="utf-8")
 MESSAGES = re.findall(
@@ -29,7 +30,7 @@ def given_slugs():
     found = set()
     folders = (PACKAGE / "diagnose", PACKAGE / "causes", PACKAGE / "distributed_runs")
     for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= {node.value} & {node.value} if SLUG.fullmatch(node.value) else set()
     own = [kind for kind in vars(errors).values() if isinstance(kind, type)]

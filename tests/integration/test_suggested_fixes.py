@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import autogradviz
+from autogradviz.support.source_lines_and_libraries import parse
 
 VARIANTS = Path(__file__).parent.parent / "cases" / "variants"
 
@@ -39,7 +40,7 @@ def apply_fix(text, lineno, fix):
     simple = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return)
     around = [
         node
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parse(text))
         if isinstance(node, simple) and node.lineno <= lineno <= node.end_lineno
     ]
     old = min(around, key=lambda node: node.end_lineno - node.lineno)

@@ -24,6 +24,7 @@ from autogradviz.explanations.codes import codes
 from autogradviz.explanations.read_pages import pages
 from autogradviz.integrations.pytest_plugin import _read_marker
 from autogradviz.render.terminal_text import as_text, render_findings
+from autogradviz.support.source_lines_and_libraries import parse
 
 ROOT = Path(autogradviz.__file__).parents[1]
 HOME = "/home/ada/project"
@@ -197,7 +198,7 @@ def test_commands_exit_with_documented_codes_only():
     raised = [
         ast.unparse(node.args[0]) if node.args else ""
         for path in (ROOT / "autogradviz" / "cli").glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"SystemExit", "sys.exit"}
     ]
     assert raised

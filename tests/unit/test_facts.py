@@ -17,6 +17,7 @@ from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.fact import Fact, Mechanism
 from autogradviz.diagnose.finding import CONFIDENCES
 from autogradviz.diagnose.rule import own_rules
+from autogradviz.support.source_lines_and_libraries import parse
 
 CAUSES = Path(autogradviz.__file__).parent / "causes"
 
@@ -24,7 +25,7 @@ CAUSES = Path(autogradviz.__file__).parent / "causes"
 def fixes_in_source():
     """Yield the place and the text of each fix that is written as a literal."""
     for path in sorted(Path(autogradviz.__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.keyword) and node.arg == "fix":
                 literal = isinstance(node.value, (ast.Constant, ast.JoinedStr))
                 parts = getattr(node.value, "values", [node.value])
@@ -36,7 +37,7 @@ def fixes_in_source():
 
 def parses(text):
     try:
-        ast.parse(text)
+        parse(text)
     except SyntaxError:
         return False
     return True
@@ -89,7 +90,7 @@ def test_mechanisms_of_the_audit_and_of_rules_agree_on_a_kind():
 def test_weights_of_facts_come_from_the_table(path):
     if path.name == "order_of_facts.py":
         return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parse(path.read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     numbers = [
         keyword.lineno

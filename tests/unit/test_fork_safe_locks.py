@@ -12,6 +12,7 @@ from forked_child import run_in_child
 
 import autogradviz
 from autogradviz.support.locks_gc_and_stderr import new_lock
+from autogradviz.support.source_lines_and_libraries import parse
 
 PACKAGE = Path(autogradviz.__file__).parent
 NEVER_WAITED_FOR = {"recorder/retention/retention_policy_and_saves_by_step.py"}
@@ -65,7 +66,7 @@ def test_every_lock_is_free_in_a_forked_child():
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for call in ast.walk(parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
         if ast.unparse(call.func.value) == "threading" and call.func.attr in kinds
     }

@@ -17,6 +17,7 @@ from autogradviz.diagnose import diagnose
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.rule import Always, Draft, ErrorMessage, NoError, all_rules, rule
 from autogradviz.explanations.read_pages import Page, pages
+from autogradviz.support.source_lines_and_libraries import parse
 
 ROOT = Path(__file__).parents[2]
 RULES = Path(autogradviz.__file__).parent / "diagnose" / "rules"
@@ -46,7 +47,7 @@ def test_no_rule_imports_another_rule():
     found = {
         path.stem
         for path in RULES.glob("*.py")
-        for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for statement in ast.walk(parse(path.read_text(encoding="utf-8")))
         if isinstance(statement, ast.ImportFrom) and "diagnose.rules" in statement.module
     }
     assert found == set()
