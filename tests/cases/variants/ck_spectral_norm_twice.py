@@ -15,7 +15,7 @@ class Critic(nn.Module):
     def forward(self, x):
         h = torch.tanh(self.inp(x))
         h = self.mid(h)  # CULPRIT
-        return torch.sigmoid(h)  # VICTIM
+        return torch.sigmoid(h)
 
 
 def go(norm):
