@@ -28,12 +28,9 @@ from autogradviz.analysis.graph import (
     find_outermost_backwards,
     read_runs,
 )
+from autogradviz.analysis.module_names import ModuleNames
 from autogradviz.analysis.op_calls_and_arguments import OpArguments, build_ops, find_creators
-from autogradviz.analysis.places_and_reasons_of_compiled_saves import (
-    ModuleNames,
-    SavedAt,
-    places_of_saved,
-)
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import SavedAt, places_of_saved
 from autogradviz.analysis.registered_hooks import build_hooks
 from autogradviz.analysis.saved_memory import (
     SavedMemory,
@@ -234,10 +231,10 @@ class Analysis:
         return {module.name: module for module in self.modules.values()}
 
     @cached_property
-    def root_title(self) -> str:
-        """The class of the model that was passed to ``record``, whose own name is "", or ""."""
-        roots = (each for each in self.modules.values() if each.parent_module_id is None)
-        return next((each.type_name for each in roots if not each.name), "")
+    def module_names(self) -> ModuleNames:
+        """The names of all modules, with and without those of models, and searches for them."""
+        parameters = [name for names in self.parameters.values() for name in names]
+        return ModuleNames(self.modules, parameters)
 
     def module_title(self, of: Op | Node | Region) -> str:
         """Return the module of an op, node or region as views name it, "" if it ran in none.
@@ -245,9 +242,8 @@ class Analysis:
         What the forward of the model itself ran has the class of the model: a module of its own
         in all sums by module, as in a recording without a model.
         """
-        if of.module or not self.root_title:
-            return of.module
-        return self.root_title if self._is_of_root(of) else ""
+        title = self.module_names.title
+        return title if not of.module and title and self._is_of_root(of) else of.module
 
     def _is_of_root(self, of: Op | Node | Region) -> bool:
         """Return whether the model itself ran or has something that no module in it ran or has."""
@@ -473,12 +469,6 @@ class Analysis:
         curve = build_memory(self.log, self.tensors, saved)
         title = self.module_title
         return SavedMemory(curve, saved, self.graph, self.regions, title, compiled)
-
-    @cached_property
-    def module_names(self) -> ModuleNames:
-        """The names of all modules, by the names that Dynamo gives to them."""
-        parameters = (name for names in self.parameters.values() for name in names)
-        return ModuleNames((*(module.name for module in self.modules.values()), *parameters))
 
     @cached_property
     def end_ns(self) -> int:
