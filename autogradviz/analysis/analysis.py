@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     )
     from autogradviz.analysis.types import (
         Graph,
+        HistoryEntry,
         Hook,
         MemoryCurve,
         Module,
@@ -195,6 +196,12 @@ class Analysis:
         """Return the history of one storage; None if it was never saved or cloned."""
         return None if storage_id is None else self._history_by_storage.get(storage_id)
 
+    def writes(self, storage_id: int | None, after: int = -1) -> list[HistoryEntry]:
+        """Return the writes to a storage that was saved or cloned after an event, oldest first."""
+        history = self.history(storage_id)
+        entries = history.entries if history is not None else ()
+        return [each for each in entries if each.kind == "written" and each.seq > after]
+
     def write_stack(self, seq: int) -> tuple[SourceLocation, ...]:
         """Return the stack of a write, innermost first, by the event number of the write or op."""
         return self.stack(self._stack_by_write.get(seq))
@@ -283,6 +290,20 @@ class Analysis:
     def stale(self) -> dict[int, VersionBumped]:
         """The last write to each held saved tensor that was written since, by saved id."""
         return find_stale(self.log, self.saved.values())
+
+    @cached_property
+    def written_saves(self) -> dict[int, bool]:
+        """Whether a backward read each saved tensor that was written since its save, by saved id.
+
+        If an exception ended the recording, the backward that it ended needs them.
+        """
+        found = {}
+        for saved in self.saved.values():
+            write = self.stale.get(saved.saved_id)
+            if saved.broken or write is not None:
+                later = [unpack for unpack in saved.unpacks if write and unpack.seq > write.seq]
+                found[saved.saved_id] = saved.broken or self.error is not None or bool(later)
+        return found
 
     @cached_property
     def cells(self) -> dict[str, int]:

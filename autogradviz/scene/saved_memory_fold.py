@@ -466,13 +466,10 @@ def _mark_writes(
         return
     strand.state = "broken"
     since = min(each.saved_seq for each in wrong)
-    history = analysis.history(strand.storage_id)
-    for entry in history.entries if history else ():
-        if entry.kind == "written" and entry.seq > since:
-            strand.written_ns = entry.time_ns
-            place = f" {short_location(entry.location)}" if entry.location else ""
-            strand.written_by = f"{entry.op}{place}"
-            return
+    for write in analysis.writes(strand.storage_id, since)[:1]:
+        strand.written_ns = write.time_ns
+        place = f" {short_location(write.location)}" if write.location else ""
+        strand.written_by = f"{write.op}{place}"
 
 
 def _elsewhere(analysis: Analysis, folded: FoldedGraph) -> Iterable[_Strand]:
