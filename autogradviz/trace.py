@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from autogradviz import event_log
 from autogradviz.analysis import Analysis
-from autogradviz.analysis.tensor_and_module_tables import find_module_names
 from autogradviz.causes import (
     Audit,
     Certificate,
@@ -345,7 +344,7 @@ class Trace:
         nodes = self.analysis.graph.nodes.values()
         names = {each.name for each in self.analysis.modules.values()} | {n.module for n in nodes}
         if not any(f"{name}.".startswith(f"{module}.") for name in names):
-            found = find_module_names(self.analysis.modules, module)
+            found = self.analysis.module_names.find(module)
             if not found:
                 message = f"no module is named {module!r}"
                 raise ValueError(message)

@@ -15,8 +15,9 @@ from autogradviz.analysis.device_copies_and_waits import DeviceWait, Transfer
 from autogradviz.analysis.device_times import DeviceTime
 from autogradviz.analysis.fit_memory_budget import BudgetFit
 from autogradviz.analysis.memory_by_kind import MemoryByKind, MemoryPoint
+from autogradviz.analysis.module_names import ModuleNames
 from autogradviz.analysis.phase_times import PhaseTimes
-from autogradviz.analysis.places_and_reasons_of_compiled_saves import ModuleNames, SavedAt
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import SavedAt
 from autogradviz.analysis.predict_memory import MemoryPrediction
 from autogradviz.analysis.saved_memory import CountedStorage, SavedBytes, SavedMemory
 from autogradviz.analysis.selective_checkpoints import PolicyOp, SelectivePolicy

@@ -28,12 +28,9 @@ from autogradviz.analysis.graph import (
     find_outermost_backwards,
     read_runs,
 )
+from autogradviz.analysis.module_names import ModuleNames
 from autogradviz.analysis.op_calls_and_arguments import OpArguments, build_ops, find_creators
-from autogradviz.analysis.places_and_reasons_of_compiled_saves import (
-    ModuleNames,
-    SavedAt,
-    places_of_saved,
-)
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import SavedAt, places_of_saved
 from autogradviz.analysis.registered_hooks import build_hooks
 from autogradviz.analysis.saved_memory import (
     SavedMemory,
@@ -98,6 +95,7 @@ if TYPE_CHECKING:
     )
     from autogradviz.analysis.types import (
         Graph,
+        HistoryEntry,
         Hook,
         MemoryCurve,
         Module,
@@ -198,6 +196,12 @@ class Analysis:
         """Return the history of one storage; None if it was never saved or cloned."""
         return None if storage_id is None else self._history_by_storage.get(storage_id)
 
+    def writes(self, storage_id: int | None, after: int = -1) -> list[HistoryEntry]:
+        """Return the writes to a storage that was saved or cloned after an event, oldest first."""
+        history = self.history(storage_id)
+        entries = history.entries if history is not None else ()
+        return [each for each in entries if each.kind == "written" and each.seq > after]
+
     def write_stack(self, seq: int) -> tuple[SourceLocation, ...]:
         """Return the stack of a write, innermost first, by the event number of the write or op."""
         return self.stack(self._stack_by_write.get(seq))
@@ -234,10 +238,10 @@ class Analysis:
         return {module.name: module for module in self.modules.values()}
 
     @cached_property
-    def root_title(self) -> str:
-        """The class of the model that was passed to ``record``, whose own name is "", or ""."""
-        roots = (each for each in self.modules.values() if each.parent_module_id is None)
-        return next((each.type_name for each in roots if not each.name), "")
+    def module_names(self) -> ModuleNames:
+        """The names of all modules, with and without those of models, and searches for them."""
+        parameters = [name for names in self.parameters.values() for name in names]
+        return ModuleNames(self.modules, parameters)
 
     def module_title(self, of: Op | Node | Region) -> str:
         """Return the module of an op, node or region as views name it, "" if it ran in none.
@@ -245,9 +249,8 @@ class Analysis:
         What the forward of the model itself ran has the class of the model: a module of its own
         in all sums by module, as in a recording without a model.
         """
-        if of.module or not self.root_title:
-            return of.module
-        return self.root_title if self._is_of_root(of) else ""
+        title = self.module_names.title
+        return title if not of.module and title and self._is_of_root(of) else of.module
 
     def _is_of_root(self, of: Op | Node | Region) -> bool:
         """Return whether the model itself ran or has something that no module in it ran or has."""
@@ -287,6 +290,20 @@ class Analysis:
     def stale(self) -> dict[int, VersionBumped]:
         """The last write to each held saved tensor that was written since, by saved id."""
         return find_stale(self.log, self.saved.values())
+
+    @cached_property
+    def written_saves(self) -> dict[int, bool]:
+        """Whether a backward read each saved tensor that was written since its save, by saved id.
+
+        If an exception ended the recording, the backward that it ended needs them.
+        """
+        found = {}
+        for saved in self.saved.values():
+            write = self.stale.get(saved.saved_id)
+            if saved.broken or write is not None:
+                later = [unpack for unpack in saved.unpacks if write and unpack.seq > write.seq]
+                found[saved.saved_id] = saved.broken or self.error is not None or bool(later)
+        return found
 
     @cached_property
     def cells(self) -> dict[str, int]:
@@ -473,12 +490,6 @@ class Analysis:
         curve = build_memory(self.log, self.tensors, saved)
         title = self.module_title
         return SavedMemory(curve, saved, self.graph, self.regions, title, compiled)
-
-    @cached_property
-    def module_names(self) -> ModuleNames:
-        """The names of all modules, by the names that Dynamo gives to them."""
-        parameters = (name for names in self.parameters.values() for name in names)
-        return ModuleNames((*(module.name for module in self.modules.values()), *parameters))
 
     @cached_property
     def end_ns(self) -> int:

@@ -20,7 +20,6 @@ from autogradviz.analysis.patch_that_checkpoints_modules import (
     CallLines,
     checkpointed,
     patch_of,
-    root_of,
     statements_for,
 )
 
@@ -50,7 +49,7 @@ class BudgetFit:
         patch: the change of the file as a unified diff, for ``patch -p1`` in its folder; "" if the
             line cannot be changed for these modules only, or the file has changed.
         of: number of modules of this kind.
-        root: the class of the model if its name is the first part of the names, else "".
+        root: the name of the model if it is the first part of the names, else "".
         not_counted: a sentence about memory that the numbers leave out, "" if there is none.
 
     Example:
@@ -179,7 +178,7 @@ def fit_budget(
         after=after,
         patch=patch,
         of=of,
-        root=root_of(analysis, chosen[0]),
+        root=analysis.module_names.root_of(chosen[0]),
         not_counted=not_counted,
     )
 

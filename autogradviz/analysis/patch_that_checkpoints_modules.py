@@ -85,10 +85,12 @@ class CallLines:
 
 def code_that_checkpoints(analysis: Analysis, modules: Iterable[str]) -> str:
     """Return statements that checkpoint modules of ``model``, to run once it is built."""
-    modules = tuple(modules)
-    root = root_of(analysis, modules[0])
-    prefix = f"{root}." if root else ""
-    return statements_for(tuple(name.removeprefix(prefix) for name in modules), root)
+    by_model: dict[str, list[str]] = defaultdict(list)
+    for name in modules:
+        names = analysis.module_names
+        by_model[names.root_of(name)].append(names.below_model(name))
+    first, *others = (statements_for(tuple(names), root) for root, names in by_model.items())
+    return "".join([first, *(each[each.index("\n\n") + 1 :] for each in others)])
 
 
 def statements_for(names: tuple[str, ...], root: str) -> str:
@@ -96,16 +98,9 @@ def statements_for(names: tuple[str, ...], root: str) -> str:
 
     Args:
         names: of the modules, as ``get_submodule`` takes them.
-        root: the class of the model if a comment must name it, else "".
+        root: the name of the model if a comment must have it, else "".
     """
     return _CODE.format(names=names, comment=f"  # model is the {root}" if root else "")
-
-
-def root_of(analysis: Analysis, name: str) -> str:
-    """Return the class of a model whose name begins those of its modules, "" if none does."""
-    first = name.partition(".")[0]
-    kinds = {module.name: module.type_name for module in analysis.modules.values()}
-    return first if kinds.get(first) == first else ""
 
 
 def checkpointed(line: str, name: str, condition: str = "") -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from autogradviz.analysis.compiled_region_types import CompiledOp, CompiledRegion, CompiledSlot
+    from autogradviz.analysis.module_names import ModuleNames
     from autogradviz.analysis.types import Node, SourceLocation
     from autogradviz.events import SlotKind
 
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 #
 # In eager code, a saved value belongs to the op that saved it. A compiled region saves all its
 # values in one node, so each of them belongs to the first forward op whose gradient needs it.
-
-
-_WRAPPER: Final = "OptimizedModule"
-_WRAPPED: Final = "_orig_mod"
-"""``torch.compile`` of a module wraps it in a module of this class, as the attribute of this name.
-
-A wrapper outside of the recorded model has the name of its class.
-"""
 
 
 class SavedAt(NamedTuple):
@@ -39,39 +32,6 @@ class SavedAt(NamedTuple):
     node: str = ""  # "Addmm", as the node of the op that needs it is named; "" if unknown
     slot: str = ""  # "self"
     made_by: str = ""  # the op that computed it, "gelu"
-
-
-class ModuleNames:
-    """Names of the modules of a recording, for the names that Dynamo gives to them."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        """Take the names of modules and parameters."""
-        self._known: set[str] = set()
-        for name in names:
-            parts = uncompiled_name(name).split(".")
-            self._known.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
-
-    def find(self, name: str, outer: str) -> str:
-        """Return the qualified name of a module.
-
-        Args:
-            name: as Dynamo has it, "attn.qkv"; "net.attn.qkv" if ``net`` is a variable.
-            outer: the module whose call was compiled, "h.0"; "" if it is unknown.
-        """
-        outer = uncompiled_name(outer)
-        inner = name.partition(".")[2]
-        candidates = [f"{outer}.{each}" for each in (name, inner) if outer and each]
-        for candidate in (*candidates, name, inner):
-            if candidate and candidate in self._known:
-                return candidate
-        return outer if outer in self._known else name
-
-
-def uncompiled_name(name: str) -> str:
-    """Return the name of a module or parameter as it is without ``torch.compile``."""
-    parts = name.split(".")
-    inner = parts[1:] if parts[0] == _WRAPPER else parts
-    return ".".join(part for part in inner if part != _WRAPPED)
 
 
 def places_of_saved(
@@ -90,7 +50,11 @@ def places_of_saved(
                     continue
                 node = nodes.get(run.node_id)
                 outer = "" if node is None else node.module
-                module = names.find(op.module, outer) if op is not None and op.module else outer
+                module = (
+                    names.find_in_dynamo(op.module, outer)
+                    if op is not None and op.module
+                    else outer
+                )
                 key = run.node_id, run.tensor.storage_id
                 order = op.position if op else 0
                 places.setdefault(key, SavedAt(module, location, order, *use))

@@ -21,11 +21,7 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.idle_time import busy_time
-from autogradviz.analysis.tensor_and_module_tables import (
-    acyclic,
-    find_module_names,
-    read_call_intervals,
-)
+from autogradviz.analysis.tensor_and_module_tables import acyclic, read_call_intervals
 from autogradviz.errors import UnknownTargetError
 from autogradviz.event_log.saved_tensor_lifetimes import Change, release_of_recomputed, sum_bytes
 from autogradviz.events import (
@@ -566,7 +562,7 @@ def choose_modules(analysis: Analysis, patterns: str | Iterable[str]) -> tuple[s
     names = dict.fromkeys(module.name for module in analysis.modules.values())
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        found = find_module_names(analysis.modules, pattern)
+        found = analysis.module_names.find(pattern)
         if not found:
             named = ", ".join(repr(name) for name in [*names][1:4]) or "none were recorded"
             message = f"no module is named {pattern!r}; names are {named} and so on"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -122,41 +121,6 @@ def read_modules(log: Log) -> dict[int, Module]:
         )
         for event in log.of(ModuleSeen)
     }
-
-
-def find_module_names(modules: Mapping[int, Module], pattern: str) -> list[str]:
-    """Return the names of the modules that match a pattern, in the model's order.
-
-    A name may have or lack the outermost module's: "Net.down" is "down" if ``Net`` was passed to
-    ``record``, and "down" is "Net.down" if it was not. What matches as it is goes first.
-    """
-    names = dict.fromkeys(module.name for module in modules.values())
-    found = [name for name in names if fnmatchcase(name, pattern)]
-    if found:
-        return found
-    others = {module.name: _other_name(modules, module) for module in modules.values()}
-    return [name for name, other in others.items() if other and fnmatchcase(other, pattern)]
-
-
-def _other_name(modules: Mapping[int, Module], module: Module) -> str:
-    """Return the name of a module with its outermost module's if it lacks that, else without."""
-    root = module
-    while root.parent_module_id is not None and root.parent_module_id in modules:
-        root = modules[root.parent_module_id]
-    if root.name:
-        return module.name.removeprefix(f"{root.name}.") if module is not root else ""
-    return f"{root.type_name}.{module.name}" if module.name else root.type_name
-
-
-def name_of_root(modules: Mapping[int, Module]) -> str:
-    """Return the name of the model around all other modules, "" if it has none or there is none.
-
-    Recordings of a whole program name a model by its class, as the first part of each name. A loss
-    without modules of its own is no second model.
-    """
-    parents = {module.parent_module_id for module in modules.values()}
-    roots = [m for m in modules.values() if m.parent_module_id is None and m.module_id in parents]
-    return roots[0].name if len(roots) == 1 else ""
 
 
 def read_parameter_names(log: Log) -> dict[int, tuple[str, ...]]:

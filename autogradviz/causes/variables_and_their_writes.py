@@ -65,12 +65,10 @@ def writes_in_place(evidence: Evidence, storage_id: int | None, after: int) -> l
 
     Those without a recorded op are known of storages that were saved.
     """
-    history = evidence.analysis.history(storage_id)
-    if history is not None:
+    if evidence.analysis.history(storage_id) is not None:
         return [
             Write(each.seq, each.time_ns, each.op, each.location)
-            for each in history.entries
-            if each.kind == "written" and each.seq > after
+            for each in evidence.analysis.writes(storage_id, after)
         ]
     return [
         Write(op.seq, op.time_ns, op.name, op.location)

@@ -245,14 +245,9 @@ class _Answers:
         return next(iter(chosen)) if len(chosen) == 1 else None
 
     def _named_inside(self, name: str) -> set[int]:
-        """Return the parameters that have a name in their models, whatever those are called.
-
-        Parameters of the model that was passed to ``record()`` have no name of a model.
-        """
-        started = self._analysis.log.of(RecordingStarted)
-        if not name or (started and started[0].model_name is not None):
-            return set()
-        return {t for full, t in self._names.items() if full.partition(".")[2] == name}
+        """Return the parameters that have a name in their models, whatever those are called."""
+        below_model = self._analysis.module_names.below_model
+        return {t for full, t in self._names.items() if below_model(full) == name}
 
     def _node(self, name: str) -> int:
         """Return the node of a number or name; of several, the last."""

@@ -177,7 +177,8 @@ def _read_lines(analysis: Analysis, scene: Scene, *, merge: bool) -> _Lines:
 
 def _frames(module: str, analysis: Analysis, *, merge: bool) -> _Frames:
     """Return the frames of a module; none for the model itself, whose lines a region may run."""
-    return () if module == analysis.root_title else tuple(split_module(module, merge=merge))
+    title = analysis.module_names.title
+    return () if module == title else tuple(split_module(module, merge=merge))
 
 
 def _place(filename: str, lineno: int) -> str:

@@ -202,8 +202,7 @@ def _writes(analysis: Analysis) -> Counter[str]:
     return Counter(
         f"{entry.op or 'unseen'} on a saved tensor, at any time"
         for history in analysis.histories
-        for entry in history.entries
-        if entry.kind == "written"
+        for entry in analysis.writes(history.storage_id)
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_bytes, plural
-from autogradviz.analysis.places_and_reasons_of_compiled_saves import uncompiled_name
+from autogradviz.analysis.module_names import uncompiled_name
 from autogradviz.comparison.result import Difference
 from autogradviz.compiled_graphs.read_graph_text import is_view
 from autogradviz.events import NodeStarted
@@ -60,7 +60,7 @@ def _saved(analysis: Analysis) -> Counter[tuple[str, str]]:
     for each in analysis.saved_memory.storages:
         if not each.recomputed:
             line = f"{each.filename}:{each.lineno}" if each.lineno else ""
-            module = "" if each.module == analysis.root_title else each.module
+            module = "" if each.module == analysis.module_names.title else each.module
             sums[line, uncompiled_name(module)] += each.nbytes
     return sums
 
@@ -83,7 +83,7 @@ def _recomputed(analysis: Analysis) -> Counter[tuple[str, str]]:
             outer = nodes[run.node_id].module if run.node_id in nodes else ""
             for op in region.recomputed:
                 if not is_view(op.target):
-                    module = analysis.module_names.find(op.module, outer)
+                    module = analysis.module_names.find_in_dynamo(op.module, outer)
                     counts[_line(op.location), module] += 1
     return counts
 

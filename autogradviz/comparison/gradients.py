@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.analysis.places_and_reasons_of_compiled_saves import uncompiled_name
+from autogradviz.analysis.module_names import uncompiled_name
 from autogradviz.comparison.factor_between_gradients import factor_differences, find_factor
 from autogradviz.comparison.result import Difference
 from autogradviz.comparison.rounding_of_gradients import Rounding, rounding_between

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod, sqrt
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -161,17 +162,13 @@ class Recorded:
 
 def _module_names(analysis: Analysis) -> dict[str, str]:
     """Return the names that modules have below their root, without those of wrappers."""
-    modules = analysis.modules
     found: dict[str, str] = {}
-    for module in modules.values():
+    for module in analysis.modules.values():
         parts: list[str] = []
-        each = module
-        while each.parent_module_id is not None and each.parent_module_id in modules:
-            parent = modules[each.parent_module_id]
+        for each, parent in pairwise(analysis.module_names.around(module)):
             own = each.name.removeprefix(parent.name).removeprefix(".")
             inserted = own in _INSERTED or (own == "module" and parent.type_name in _WRAPPERS)
             parts += [] if inserted else [own]
-            each = parent
         found[module.name] = ".".join(reversed(parts))
     return found
 

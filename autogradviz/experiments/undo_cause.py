@@ -97,6 +97,19 @@ class _CallsAtLine(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class _OtherCalls(Undo):
+    """Something that calls of PyTorch's functions by the statement do otherwise."""
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Pass the calls to ``_call``."""
+        with _CallsAtLine(self.statement, self._call):
+            yield
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
 class _Saved:
     """A tensor that is saved for backward."""
 
@@ -311,17 +324,11 @@ class GradientPassed(Undo):
             return func(*args, **kwargs)
 
 
-class MemoryNotShared(Undo):
+class MemoryNotShared(_OtherCalls):
     """The detached tensors that the statement makes have memory of their own."""
 
     words = "if what {} detaches is copied"
     undoes = ("",)
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Copy what the statement detaches."""
-        with _CallsAtLine(self.statement, self._call):
-            yield
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         result = func(*args, **kwargs)
@@ -331,7 +338,7 @@ class MemoryNotShared(Undo):
         return result.clone()
 
 
-class FiniteResults(Undo):
+class FiniteResults(_OtherCalls):
     """Finite results of the statement, and finite gradients that it gives, of finite values.
 
     Other values are replaced by 0, only where all that a call was given is finite.
@@ -344,12 +351,6 @@ class FiniteResults(Undo):
         super().__init__(statement)
         self.runs = 0
         """The calls of the statement that could give a value which is not finite."""
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Replace values."""
-        with _CallsAtLine(self.statement, self._call):
-            yield
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         given = [each for each in tensors_of((args, kwargs)) if _has_values(each)]
@@ -618,18 +619,12 @@ class GradientGraphRecorded(Undo):
             yield
 
 
-class HooksNotRegistered(Undo):
+class HooksNotRegistered(_OtherCalls):
     """The statement registers no hooks."""
 
     words = "without the hook of {}"
     keeps_values = True
     undoes = ("",)
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Register none."""
-        with _CallsAtLine(self.statement, self._call):
-            yield
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in _REGISTER:
@@ -676,16 +671,10 @@ _FACTORS: Final = frozenset({
 })  # fmt: skip
 
 
-class FactorLeftOut(Undo):
+class FactorLeftOut(_OtherCalls):
     """The statement does not multiply or divide."""
 
     words = "without the factor of {}"
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Leave the factor out."""
-        with _CallsAtLine(self.statement, self._call):
-            yield
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in _FACTORS:

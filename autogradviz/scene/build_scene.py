@@ -36,7 +36,7 @@ from autogradviz.scene.node_boxes_and_badges import KINDS, NodeBuilder
 from autogradviz.scene.nodes_of_events_and_lines import NodesOfEventsAndLines
 from autogradviz.scene.saved_memory_fold import build_fold, says_more_than_graph
 from autogradviz.scene.schema import Scene, SceneEdge
-from autogradviz.scene.sentences_about_recording import build_evidence, build_facts
+from autogradviz.scene.sentences_about_recording import build_facts
 from autogradviz.scene.storages_of_memory_view import build_counted_storages
 from autogradviz.scene.summary_and_steps import build_steps, steps_of_nodes
 from autogradviz.scene.unused_parameters import build_unused_parameters
@@ -171,6 +171,7 @@ def build_scene(
         fold_first=says_more_than_graph(ribbons),
     )
     unused = build_unused_parameters(analysis)
+    facts, evidence = build_facts(analysis, unused, blamed)
     live_memory, live_points = panels.build_live_memory(analysis)
     predictions = build_prediction_tables(analysis)
     return replace(
@@ -180,8 +181,8 @@ def build_scene(
         call_frames=tuple(tree.frames),
         call_times=times,
         unused_parameters=unused,
-        facts=build_facts(analysis, unused, blamed),
-        evidence=build_evidence(analysis, unused, blamed),
+        facts=facts,
+        evidence=evidence,
         regions=region_and_recomputation_tables.build_regions(analysis),
         diffs=region_and_recomputation_tables.build_diffs(analysis),
         spans=spans,

@@ -282,11 +282,9 @@ def _shown_by(analysis: Analysis, finding: Finding) -> Iterator[SavedTensor]:
     events = set(finding.events) if finding.nodes else set()
     for saved in analysis.saved.values() if events else ():
         unpacks = [unpack for unpack in saved.unpacks if unpack.seq in events]
-        history = analysis.history(saved.tensor.storage_id) if unpacks else None
-        writes = [e.seq for e in history.entries if e.kind == "written"] if history else []
+        writes = analysis.writes(saved.tensor.storage_id, saved.saved_seq) if unpacks else []
         if any(
-            unpack.failed or any(saved.saved_seq < seq < unpack.seq for seq in writes)
-            for unpack in unpacks
+            unpack.failed or any(write.seq < unpack.seq for write in writes) for unpack in unpacks
         ):
             yield saved
 

@@ -36,7 +36,6 @@ from autogradviz.analysis.formatting import (
 )
 from autogradviz.analysis.idle_time import busy_time
 from autogradviz.analysis.phases_of_ops import phases_of_ops
-from autogradviz.analysis.tensor_and_module_tables import name_of_root
 from autogradviz.event_log.saved_tensor_lifetimes import alive_at_peak
 from autogradviz.events import RegionRan
 from autogradviz.scene.label_text_and_width import range_label
@@ -208,12 +207,11 @@ class _Blocks:
     """Finds the blocks of modules, ops and nodes. The module around all others is no block."""
 
     def __init__(self, analysis: Analysis) -> None:
-        self._root = name_of_root(analysis.modules)
+        self._names = analysis.module_names
 
     def of(self, module: str) -> str:
         """Return the block of a module in a model: "h.0", or else its outermost module."""
-        if self._root:
-            module = "" if module == self._root else module.removeprefix(f"{self._root}.")
+        module = self._names.below_root(module)
         found = _BLOCK.match(module)
         return found[0] if found else module.partition(".")[0]
 
@@ -468,13 +466,10 @@ def _mark_writes(
         return
     strand.state = "broken"
     since = min(each.saved_seq for each in wrong)
-    history = analysis.history(strand.storage_id)
-    for entry in history.entries if history else ():
-        if entry.kind == "written" and entry.seq > since:
-            strand.written_ns = entry.time_ns
-            place = f" {short_location(entry.location)}" if entry.location else ""
-            strand.written_by = f"{entry.op}{place}"
-            return
+    for write in analysis.writes(strand.storage_id, since)[:1]:
+        strand.written_ns = write.time_ns
+        place = f" {short_location(write.location)}" if write.location else ""
+        strand.written_by = f"{write.op}{place}"
 
 
 def _elsewhere(analysis: Analysis, folded: FoldedGraph) -> Iterable[_Strand]:

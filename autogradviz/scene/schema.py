@@ -327,8 +327,8 @@ class SceneFinding:
     victim_file: str
     victim_line: int
     victim_text: str
-    nodes: tuple[int, ...]  # indices into nodes: its own, else those of its events and lines
-    region: int  # index into regions, -1 without one
+    nodes: tuple[int, ...] = ()  # indices into nodes: its own, else those of its events and lines
+    region: int = -1  # index into regions, -1 without one
     mechanism: str = "other"
 
 

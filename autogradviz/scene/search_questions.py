@@ -250,12 +250,9 @@ def _modules(scene: Scene) -> Iterator[SceneQuestion]:
     them, is not meant: it has what its own forward saved.
     """
     counted = scene.counted_storages
-    calls = scene.module_calls
-    outermost = {call.module for call in calls if call.parent < 0}
-    root = min(outermost) if len(outermost) == 1 else ""
-    called = {call.module for call in calls}
+    called = {call.module for call in scene.module_calls} - {scene.summary.root}
     rows = _largest_modules(
-        (_inside(counted[at].module, root, called), nbytes) for at, nbytes in _at_peak(scene)
+        (_outermost(counted[at].module, called), nbytes) for at, nbytes in _at_peak(scene)
     )
     if not rows:
         return
@@ -271,11 +268,10 @@ def _modules(scene: Scene) -> Iterator[SceneQuestion]:
     )
 
 
-def _inside(module: str, root: str, called: set[str]) -> str:
-    """Return the outermost called module around or at a module, below the model."""
+def _outermost(module: str, called: set[str]) -> str:
+    """Return the outermost called module around or at a module."""
     parts = module.split(".")
-    names = [".".join(parts[:at]) for at in range(1, len(parts) + 1)]
-    names = [name for name in names if not root or name != root]
+    names = (".".join(parts[:at]) for at in range(1, len(parts) + 1))
     return next((name for name in names if name in called), module)
 
 

@@ -25,27 +25,24 @@ if TYPE_CHECKING:
 
 def build_facts(
     analysis: Analysis, unused: Collection[SceneUnusedParameter], blamed: Collection[int]
-) -> tuple[SceneFact, ...]:
-    """Return the sentences, the most general first."""
-    return (
-        *_gradients(analysis, unused),
-        *_writes(analysis, blamed),
+) -> tuple[tuple[SceneFact, ...], tuple[SceneEvidence, ...]]:
+    """Return the sentences, the most general first, and the numbers of what was checked."""
+    counted = _count_gradients(analysis, unused)
+    wrong, unread = _written(analysis, blamed)
+    facts = (
+        *_gradients(analysis, counted),
+        *_writes(analysis, wrong, unread),
         *_memory(analysis),
         *_recomputations(analysis),
     )
-
-
-def build_evidence(
-    analysis: Analysis, unused: Collection[SceneUnusedParameter], blamed: Collection[int]
-) -> tuple[SceneEvidence, ...]:
-    """Return the numbers of what was checked, by topic."""
-    return (
-        *_checked_gradients(analysis, unused),
+    evidence = (
+        *_checked_gradients(analysis, counted),
         *_checked_recomputations(analysis),
-        *_checked_writes(analysis, blamed),
+        *_checked_writes(analysis, wrong),
         *_checked_compiled(analysis),
         *_checked_memory(analysis),
     )
+    return facts, evidence
 
 
 class _Gradients(NamedTuple):
@@ -92,9 +89,8 @@ def _count_gradients(
     return _Gradients(count, got, infinite, zero, _cleared_in_place(analysis, zero))
 
 
-def _gradients(analysis: Analysis, unused: Collection[SceneUnusedParameter]) -> Iterator[SceneFact]:
+def _gradients(analysis: Analysis, counted: _Gradients | None) -> Iterator[SceneFact]:
     """Yield the number of parameters with a gradient, and of those with none, zeros or NaN."""
-    counted = _count_gradients(analysis, unused)
     if counted is None:
         return
     none = counted.total - len(counted.infinite) - len(counted.got)
@@ -134,10 +130,7 @@ def _part(
     return SceneEvidence(topic=topic, figure=figure, caption=caption, view=view, share=share)
 
 
-def _checked_gradients(
-    analysis: Analysis, unused: Collection[SceneUnusedParameter]
-) -> Iterator[SceneEvidence]:
-    counted = _count_gradients(analysis, unused)
+def _checked_gradients(analysis: Analysis, counted: _Gradients | None) -> Iterator[SceneEvidence]:
     if counted is not None:
         yield _part("gradients", counted.good, counted.total, "parameters got a gradient", "graph")
         got, norms = len(counted.got), counted.norms
@@ -158,8 +151,7 @@ def _checked_recomputations(analysis: Analysis) -> Iterator[SceneEvidence]:
         yield _part("checkpoints", 0, 0, "checkpoint regions", "checkpoint")
 
 
-def _checked_writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneEvidence]:
-    wrong, _ = _written(analysis, blamed)
+def _checked_writes(analysis: Analysis, wrong: Sequence[SavedTensor]) -> Iterator[SceneEvidence]:
     caption = "saved tensors were written between save and use"
     yield _part("writes", len(wrong), len(analysis.saved), caption, "tensors", wrong=True)
     reads = [each for saved in analysis.saved.values() for each in saved.unpacks]
@@ -216,9 +208,10 @@ def _cleared_in_place(analysis: Analysis, zero: Collection[Parameter]) -> Counte
     return Counter(short_location(op.location) if op and op.location else "" for op in ops)
 
 
-def _writes(analysis: Analysis, blamed: Collection[int]) -> Iterator[SceneFact]:
+def _writes(
+    analysis: Analysis, wrong: Sequence[SavedTensor], unread: Sequence[SavedTensor]
+) -> Iterator[SceneFact]:
     """Yield the number of saved tensors that were written after their save."""
-    wrong, unread = _written(analysis, blamed)
     count = len(analysis.saved)
     if count:
         text = f"{len(wrong):,} of {count:,} saved tensors were written between save and use"
@@ -239,43 +232,22 @@ def _written(
 ) -> tuple[list[SavedTensor], list[SavedTensor]]:
     """Return the saved tensors that were written before their use, and those never used again.
 
-    What no backward read is apart, unless an exception ended the backward that needs it.
+    Of those that findings blame, what a recomputation saved in another way was not written.
     """
-    changed = sorted({*blamed, *analysis.stale} & analysis.saved.keys())
-    stopped = analysis.error is not None
+    written = analysis.written_saves
     wrong: list[SavedTensor] = []
     unread: list[SavedTensor] = []
-    for saved_id in changed:
+    for saved_id in sorted({*blamed, *written} & analysis.saved.keys()):
         saved = analysis.saved[saved_id]
-        if _is_written(analysis, saved):
-            is_read = stopped or saved_id in blamed or _is_read_later(analysis, saved)
+        if saved_id in written or analysis.writes(saved.tensor.storage_id, saved.saved_seq):
+            is_read = saved_id in blamed or written[saved_id]
             (wrong if is_read else unread).append(saved)
     return wrong, unread
-
-
-def _is_read_later(analysis: Analysis, saved: SavedTensor) -> bool:
-    """Return whether a backward read a saved tensor after it was written."""
-    write = analysis.stale.get(saved.saved_id)
-    return saved.broken or (
-        write is not None and any(unpack.seq > write.seq for unpack in saved.unpacks)
-    )
 
 
 def _storage_id(saved: Sequence[SavedTensor]) -> int:
     """Return the storage of the first saved tensors, -1 without one."""
     return next((s.tensor.storage_id for s in saved if s.tensor.storage_id is not None), -1)
-
-
-def _is_written(analysis: Analysis, saved: SavedTensor) -> bool:
-    """Return whether the memory of a saved tensor was written after its save.
-
-    What a recomputation saved in another way was not.
-    """
-    if saved.broken or saved.saved_id in analysis.stale:
-        return True
-    history = analysis.history(saved.tensor.storage_id)
-    entries = history.entries if history else ()
-    return any(each.kind == "written" and each.seq > saved.saved_seq for each in entries)
 
 
 def _memory(analysis: Analysis) -> Iterator[SceneFact]:

@@ -9,7 +9,6 @@ from autogradviz.analysis.formatting import (
     plural,
 )
 from autogradviz.analysis.phase_times import warm_up
-from autogradviz.analysis.tensor_and_module_tables import name_of_root
 from autogradviz.events import BackwardStarted
 from autogradviz.scene.schema import (
     SceneStep,
@@ -36,7 +35,7 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
     return SceneSummary(
         title=name if title is None else title,
         subtitle=" · ".join(parts),
-        root=name_of_root(analysis.modules),
+        root=analysis.module_names.root,
         torch_version=started.torch_version if started else "",
         nodes=len(graph.nodes),
         edges=len(graph.edges),

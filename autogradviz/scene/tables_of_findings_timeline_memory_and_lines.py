@@ -5,11 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from autogradviz.analysis.formatting import (
-    source_line,
-)
+from autogradviz.analysis.formatting import source_line
 from autogradviz.analysis.memory_by_kind import has_memory, measure_memory
 from autogradviz.diagnose.source.source_index import docstring_lines
 from autogradviz.events import FrameSeen, MemoryHeld, NodeStarted, StoragesFreed, TensorReleased
@@ -24,9 +22,9 @@ from autogradviz.scene.schema import (
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from autogradviz.analysis import Analysis
+    from autogradviz.analysis import Analysis, SourceLocation
     from autogradviz.analysis.memory_by_kind import MemoryPoint
     from autogradviz.analysis.types import MemoryCurve, Span
     from autogradviz.diagnose.finding import Finding
@@ -58,29 +56,26 @@ def build_findings(
 ) -> tuple[SceneFinding, ...]:
     """Return the findings with indices of drawn nodes and of regions."""
     region_index = {region.region_id: i for i, region in enumerate(analysis.regions)}
-    rows = []
-    for finding in findings:
-        culprit_file, culprit_line, culprit_text = source_line(finding.culprit)
-        victim_file, victim_line, victim_text = source_line(finding.victim)
-        rows.append(
-            SceneFinding(
-                slug=finding.slug,
-                title=finding.title,
-                confidence=finding.confidence,
-                explanation=finding.explanation,
-                fix=finding.fix,
-                culprit_file=culprit_file,
-                culprit_line=culprit_line,
-                culprit_text=culprit_text,
-                victim_file=victim_file,
-                victim_line=victim_line,
-                victim_text=victim_text,
-                nodes=places.of_finding(finding, detaches),
-                region=-1 if finding.region_id is None else region_index.get(finding.region_id, -1),
-                mechanism=finding.mechanism,
-            )
+    return tuple(
+        SceneFinding(
+            nodes=places.of_finding(finding, detaches),
+            region=-1 if finding.region_id is None else region_index.get(finding.region_id, -1),
+            **texts_of_finding(finding, source_line),
         )
-    return tuple(rows)
+        for finding in findings
+    )
+
+
+def texts_of_finding(
+    finding: Finding, line_of: Callable[[SourceLocation | None], tuple[str, int, str]]
+) -> dict[str, Any]:
+    """Return the texts of a finding, and its two lines, by the columns of their table."""
+    columns = ("slug", "title", "confidence", "explanation", "fix", "mechanism")
+    found = {name: getattr(finding, name) for name in columns}
+    for name in ("culprit", "victim"):
+        parts = zip(("file", "line", "text"), line_of(getattr(finding, name)), strict=True)
+        found.update({f"{name}_{part}": each for part, each in parts})
+    return found
 
 
 def build_spans(analysis: Analysis, folded: FoldedGraph) -> tuple[tuple[SceneSpan, ...], int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -247,16 +246,10 @@ class _Names:
 
     def _pattern(self, name: str) -> str:
         """Return a pattern for a name with or without that of the outermost module."""
-        root, _, inside = name.partition(".")
-        if inside and root in self._roots:
-            return rf"(?:{re.escape(root.lower())}\.)?{re.escape(inside.lower())}"
-        title = self._analysis.root_title.lower()
-        return (rf"(?:{re.escape(title)}\.)?" if title else "") + re.escape(name.lower())
-
-    @cached_property
-    def _roots(self) -> set[str]:
-        modules = self._analysis.modules.values()
-        return {each.name for each in modules if each.parent_module_id is None}
+        names = self._analysis.module_names
+        inside = names.below_model(name) or name
+        around = names.with_model(name).removesuffix(inside)
+        return (f"(?:{re.escape(around.lower())})?" if around else "") + re.escape(inside.lower())
 
 
 def _at(place: SourceLocation | None) -> str:

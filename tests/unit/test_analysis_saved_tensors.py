@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from make_log import (
     backward,
     backward_ended,
@@ -14,6 +15,7 @@ from make_log import (
     node,
     op,
     parameter,
+    raised,
     recompute,
     recomputed,
     released,
@@ -280,3 +282,31 @@ def test_no_view_says_that_a_node_got_what_another_op_recomputed():
         ("result", "recomputed"),
         ("result", "freed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ([], {}),
+        ([bumped("mul_")], {1: False}),
+        ([bumped("mul_"), raised("KeyError")], {1: True}),
+        ([bumped("mul_"), unpacked(1, seen=1)], {1: True}),
+        ([bumped("mul_"), unpacked(1, seen=None)], {1: True}),
+        ([unpacked(1), bumped("mul_")], {1: False}),
+        ([unpacked(1), released(1), bumped("mul_")], {}),
+    ],
+)
+def test_saved_tensors_that_were_written_are_those_that_a_backward_reads_and_others(
+    later, expected
+):
+    log = make_log(tensor(1), saved(1, 1, node=10), node(10, "ExpBackward0"), *later)
+    assert Analysis(log).written_saves == expected
+
+
+def test_sentence_and_number_of_written_saves_agree():
+    facts = tensor(1), saved(1, 1, node=10), node(10, "ExpBackward0"), bumped("mul_")
+    scene = autogradviz.Trace(make_log(*facts, unpacked(1, seen=1)))._viewer_scene
+    [sentence] = [each.text for each in scene.facts if each.topic == "writes"]
+    figures = [each.figure for each in scene.evidence if each.topic == "writes"]
+    assert sentence == "1 of 1 saved tensors were written between save and use"
+    assert figures == ["1 of 1", "0 of 1"]

@@ -125,10 +125,9 @@ def trained_modules(evidence: Evidence) -> set[int]:
     analysis = evidence.analysis
     found: set[int] = set()
     for module_id, leaf in analysis.log.fields(ParameterSeen, "module_id", "tensor_id"):
-        at: int | None = module_id
-        while leaf in evidence.causal_graph.held and at is not None and at not in found:
-            found.add(at)
-            at = analysis.modules[at].parent_module_id if at in analysis.modules else None
+        if leaf in evidence.causal_graph.held and module_id in analysis.modules:
+            around = analysis.module_names.around(analysis.modules[module_id])
+            found.update(each.module_id for each in around)
     return found
 
 

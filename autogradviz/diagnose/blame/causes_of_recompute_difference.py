@@ -52,7 +52,7 @@ from autogradviz.event_log.stacks import line_of_file
 from autogradviz.events import CompileStarted, FrameSeen, ModeChanged, StateChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from autogradviz.analysis import Op, Recomputation, Region
     from autogradviz.analysis.compiled_region_types import Recompile
@@ -459,14 +459,11 @@ _CALLED_BEFORE: Final = "Call it before the region, and pass the result in as an
 
 def _non_repeatable_call(window: RecomputeWindow) -> Cause | None:
     """Return the region's call of a clock, an iterator or a file as the cause."""
-    culprit = _best_in_region(
-        window,
-        (
-            (filename, lineno, function)
-            for filename in window.evidence.user_files
-            for lineno, function, called in source.calls(filename, ("",))
-            if _is_non_repeatable(filename, called)
-        ),
+    culprit = window.best_line_of_region(
+        (filename, lineno, function)
+        for filename in window.evidence.user_files
+        for lineno, function, called in source.calls(filename, ("",))
+        if _is_non_repeatable(filename, called)
     )
     if culprit is None:
         return None
@@ -498,9 +495,9 @@ def _file_write(window: RecomputeWindow, read: SourceLocation) -> SourceLocation
     """Return the line in the window that wrote a file, if the region's line reads one."""
     if not any(word in read.text for word in _READS):
         return None
-    return best_line(
+    return window.best_line(
         (
-            LineCandidate(filename, line, function, window.ran_in_window(filename, function, line))
+            (filename, line, function)
             for filename in window.evidence.user_files
             for line, function, called in source.calls(filename, _WRITES)
             if called.rpartition(".")[2] in _WRITES
@@ -524,13 +521,10 @@ def _grad_mode_test(window: RecomputeWindow) -> Cause | None:
     """Return a reentrant region's test of the grad mode; its forward runs under ``no_grad``."""
     if not window.region.reentrant:
         return None
-    culprit = _best_in_region(
-        window,
-        (
-            (filename, lineno, function)
-            for filename in window.evidence.user_files
-            for lineno, function, _ in source.calls(filename, ("is_grad_enabled",))
-        ),
+    culprit = window.best_line_of_region(
+        (filename, lineno, function)
+        for filename in window.evidence.user_files
+        for lineno, function, _ in source.calls(filename, ("is_grad_enabled",))
     )
     if culprit is None:
         return None
@@ -546,15 +540,6 @@ def _grad_mode_test(window: RecomputeWindow) -> Cause | None:
         fix="checkpoint(function, *args, use_reentrant=False)  # runs both with gradients on",
         confidence="likely",
         events=(),
-    )
-
-
-def _best_in_region(
-    window: RecomputeWindow, places: Iterable[tuple[str, int, str]]
-) -> SourceLocation | None:
-    return best_line(
-        LineCandidate(filename, lineno, function, window.ran_in_region(filename, function))
-        for filename, lineno, function in places
     )
 
 

@@ -10,17 +10,25 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from autogradviz.diagnose.blame.line_candidates import IN_WINDOW, REACHABLE
+from autogradviz.diagnose.blame.line_candidates import (
+    IN_WINDOW,
+    REACHABLE,
+    LineCandidate,
+    best_line,
+)
 from autogradviz.diagnose.source import source_index as source
 
 if TYPE_CHECKING:
-    from autogradviz.analysis import Recomputation, Region
+    from collections.abc import Iterable
+
+    from autogradviz.analysis import Recomputation, Region, SourceLocation
     from autogradviz.diagnose.evidence.evidence import Evidence
 
 _LAST: Final = 1 << 30
 _MAX_DEPTH: Final = 4  # calls followed by name
 
 Place = tuple[str, str]  # file and qualified function
+Line = tuple[str, int, str]  # file, number and qualified function
 
 
 class ExecutionWindow:
@@ -47,6 +55,19 @@ class ExecutionWindow:
             return REACHABLE
         passed = (filename, function) in self._spans or self.ran_in_region(filename, function)
         return int(bool(function) and not passed)
+
+    def best_line(self, lines: Iterable[Line], *, at_least: int) -> SourceLocation | None:
+        """Return the line that most certainly ran in the window."""
+        rated = (
+            LineCandidate(f, at, name, self.ran_in_window(f, name, at)) for f, at, name in lines
+        )
+        return best_line(rated, at_least=at_least)
+
+    def best_line_of_region(self, lines: Iterable[Line]) -> SourceLocation | None:
+        """Return the line that most certainly ran in the region."""
+        return best_line(
+            LineCandidate(f, at, name, self.ran_in_region(f, name)) for f, at, name in lines
+        )
 
     def precedes(self, filename: str, function: str, lineno: int) -> bool:
         """Return whether a line is before the first moment, in a function on its stack."""

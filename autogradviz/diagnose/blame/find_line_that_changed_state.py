@@ -12,7 +12,6 @@ from autogradviz.diagnose.blame.line_candidates import (
     REACHABLE,
     LineCandidate,
     best_candidate,
-    best_line,
 )
 from autogradviz.diagnose.blame.modes_random_numbers_and_hidden_writes import (
     SETTERS,
@@ -256,8 +255,7 @@ def _hook_registration(window: RecomputeWindow, change: StateChange) -> SourceLo
     """Return the line that registered or removed a hook."""
     grew = (change.after_number or 0) > (change.before_number or 0)
     added = grew or change.change_kind == "added"
-    place = _best_in_window(
-        window,
+    place = window.best_line(
         [
             (filename, lineno, function)
             for filename in window.evidence.user_files
@@ -266,6 +264,7 @@ def _hook_registration(window: RecomputeWindow, change: StateChange) -> SourceLo
             )
             if added or called.endswith(".remove") or "_hooks." in called
         ],
+        at_least=0,
     )
     name = context_name(place.filename, place.function) if place is not None else ""
     return (find_context(window, (name,), change) or place) if name else place
@@ -292,22 +291,6 @@ def _generator_use(window: RecomputeWindow, change: StateChanged) -> SourceLocat
         for filename in window.evidence.user_files
         for lineno, function in source.uses(filename, name)
     ]
-    if not change.in_forward:
-        return _best_in_window(window, found)
-    return best_line(
-        LineCandidate(filename, lineno, function, window.ran_in_region(filename, function))
-        for filename, lineno, function in found
-    )
-
-
-def _best_in_window(
-    window: RecomputeWindow, places: list[tuple[str, int, str]]
-) -> SourceLocation | None:
-    """Return the place that most certainly ran in the window."""
-    return best_line(
-        (
-            LineCandidate(filename, line, function, window.ran_in_window(filename, function, line))
-            for filename, line, function in places
-        ),
-        at_least=0,
-    )
+    if change.in_forward:
+        return window.best_line_of_region(found)
+    return window.best_line(found, at_least=0)

@@ -42,15 +42,7 @@ def gradients_cleared_at(
         for lineno, function in _clearing(filename)
     ]
     window = ExecutionWindow(evidence, first, last)
-    found = best_line(
-        (
-            LineCandidate(
-                filename, lineno, function, window.ran_in_window(filename, function, lineno)
-            )
-            for filename, lineno, function in lines
-        ),
-        at_least=REACHABLE,
-    )
+    found = window.best_line(lines, at_least=REACHABLE)
     if found is not None or first != last:
         return found
     # Two iterations of a loop: a line before this one in a function that was running.
@@ -169,9 +161,9 @@ def find_requires_grad_write(window: RecomputeWindow, *, on: bool) -> SourceLoca
         within = window.region.entered_seq < event.seq < window.recomputation.started_seq
         if within and event.requires_grad == on and event.stack_id is not None:
             return evidence.analysis.location(event.stack_id)
-    return best_line(
+    return window.best_line(
         (
-            LineCandidate(filename, line, function, window.ran_in_window(filename, function, line))
+            (filename, line, function)
             for filename in evidence.user_files
             for line, function in requires_grad_writes(filename, on=on)
         ),

@@ -457,12 +457,9 @@ class _Causes:
 
         It assigns the outermost module that was not called to an attribute of its owner.
         """
-        modules = self._evidence.analysis.modules
-        owner = modules.get(NO_ID if module.parent_module_id is None else module.parent_module_id)
-        while owner is not None and owner.module_id not in self._called_modules:
-            module = owner
-            parent = owner.parent_module_id
-            owner = modules.get(NO_ID if parent is None else parent)
+        around = self._evidence.analysis.module_names.around(module)
+        called = (pair for pair in pairwise(around) if pair[1].module_id in self._called_modules)
+        module, owner = next(called, (module, None))
         if owner is None:
             return None
         attribute = module.name.rpartition(".")[2]

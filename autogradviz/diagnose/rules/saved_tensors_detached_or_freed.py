@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.blame.code_run_between_events import ExecutionWindow
-from autogradviz.diagnose.blame.line_candidates import LineCandidate, best_line
 from autogradviz.diagnose.finding_text import (
     in_module,
     short_location,
@@ -108,9 +107,9 @@ def _call(evidence: Evidence, node: Node | None, method: str) -> SourceLocation 
         node.op.stack_id if node is not None and node.op is not None else None,
         started[-1].stack_id if started else None,
     )
-    return best_line(
+    return window.best_line(
         (
-            LineCandidate(filename, line, function, window.ran_in_window(filename, function, line))
+            (filename, line, function)
             for filename in evidence.user_files
             for line, function, called in source.calls(filename, (method,))
             if called.endswith(f".{method}")

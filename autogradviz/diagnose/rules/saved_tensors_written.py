@@ -386,14 +386,10 @@ def _writes(
     analysis: Analysis, saved: SavedTensor, version: int | None, unpack: Unpack
 ) -> list[HistoryEntry]:
     """Return the writes that moved the counter past the saved version, oldest first."""
-    history = analysis.history(saved.tensor.storage_id)
-    if history is None:
-        return []
     return [
         entry
-        for entry in history.entries
-        if entry.kind == "written"
-        and entry.seq < unpack.seq
+        for entry in analysis.writes(saved.tensor.storage_id)
+        if entry.seq < unpack.seq
         and entry.version is not None
         and version is not None
         and entry.version > version

@@ -101,7 +101,7 @@ def _names_in_recording(analysis: Analysis, tie: _Tie) -> Iterator[tuple[str, st
     if tie.owner:
         starts = [m.name for m in analysis.modules.values() if m.type_name == tie.owner]
     else:
-        roots = [m.name for m in analysis.modules.values() if m.parent_module_id is None]
+        roots = [*analysis.module_names.roots]
         starts = [first[0]] if first[0] in roots else roots if len(roots) == 1 else []
     for start in starts:
         prefix = f"{start}." if start else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.diagnose.source.source_index import last_name
@@ -64,12 +65,12 @@ class NamesOfProgram:
     @cached_property
     def _model(self) -> str | None:
         """The variable of the only model that was called, None if there are several."""
-        modules = self._analysis.modules.values()
-        roots = {each.name for each in modules if each.parent_module_id is None}
-        known = {each.name for each in modules if each.name == each.type_name}
-        trained = {name.partition(".")[0] for names in self._analysis.parameters.values()
-                   for name in names} & roots  # fmt: skip
-        return trained.pop() if len(trained) == 1 and not trained & known else None
+        known = self._analysis.module_names
+        names = chain.from_iterable(self._analysis.parameters.values())
+        trained = set(map(known.root_of, names)) - {""}
+        return (
+            trained.pop() if len(trained) == 1 and not any(map(known.is_class, trained)) else None
+        )
 
     def _named(
         self,
@@ -114,11 +115,11 @@ def module_in_code(analysis: Analysis, name: str) -> str:
         name: the module's name. Its first part is a variable, or the class of the outermost module;
             or there is no such part, if the model was passed to ``record``.
     """
-    root = analysis.module_by_name.get(name.partition(".")[0])
-    if "" in analysis.module_by_name:
-        name = f"model.{name}" if name else "model"
-    elif root is not None and root.name == root.type_name:
-        name = "self" + name.removeprefix(root.name)
+    names = analysis.module_names
+    root = names.root_of(name)
+    if names.is_class(root) or (not root and "" in names.roots):
+        holder = "self" if root else "model"
+        name = ".".join(filter(None, [holder, names.below_model(name)]))
     return _NUMBERED.sub(r"[\1]", name)
 
 

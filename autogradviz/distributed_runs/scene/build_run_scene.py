@@ -21,6 +21,7 @@ from autogradviz.distributed_runs.ranks_unlike_others import compare_steps
 from autogradviz.distributed_runs.scene import schema
 from autogradviz.distributed_runs.scene.collective_lanes import build_lanes
 from autogradviz.distributed_runs.scene.schema import OpDifference, OpPair
+from autogradviz.scene.tables_of_findings_timeline_memory_and_lines import texts_of_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -216,28 +217,14 @@ def _describe_odd(odd: OddRank) -> str:
 
 
 def _findings(run: ReadableRun) -> list[schema.RunFindingCard]:
-    cards = []
-    for each in run.diagnose():
-        finding = each.finding
-        culprit, victim = short_source_line(finding.culprit), short_source_line(finding.victim)
-        cards.append(
-            schema.RunFindingCard(
-                heading=each.heading,
-                ranks=each.ranks,
-                slug=finding.slug,
-                title=finding.title,
-                confidence=finding.confidence,
-                explanation=finding.explanation,
-                fix=finding.fix,
-                culprit_file=culprit[0],
-                culprit_line=culprit[1],
-                culprit_text=culprit[2],
-                victim_file=victim[0],
-                victim_line=victim[1],
-                victim_text=victim[2],
-            )
+    return [
+        schema.RunFindingCard(
+            heading=each.heading,
+            ranks=each.ranks,
+            **texts_of_finding(each.finding, short_source_line),
         )
-    return cards
+        for each in run.diagnose()
+    ]
 
 
 def _build_cells(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from autogradviz.scene.schema import SceneFinding
+
 if TYPE_CHECKING:
     from array import array
 
@@ -80,22 +82,11 @@ class RunCells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFindingCard:
+class RunFindingCard(SceneFinding):
     """One problem of the run."""
 
     heading: str  # "on 62 of 64 ranks: ranks 0-61"
     ranks: tuple[int, ...]
-    slug: str
-    title: str
-    confidence: str
-    explanation: str
-    fix: str
-    culprit_file: str
-    culprit_line: int  # 0 if unknown
-    culprit_text: str
-    victim_file: str
-    victim_line: int
-    victim_text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
