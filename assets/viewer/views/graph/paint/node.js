@@ -78,7 +78,12 @@ export function paintNode(pen, box, node, look) {
   if (node.state === "failed" || node.error) {
     const right = node.compact ? box.x + box.width : box.x + box.width - 1;
     paintGlyph(pen.ctx, "failed", right, box.y, 16, palette.mutation, palette.surface);
-    const style = { size: BADGE_TEXT_SIZE, weight: 600, color: palette.mutation };
+    const style = {
+      size: BADGE_TEXT_SIZE,
+      weight: 600,
+      color: palette.mutation,
+      halo: palette.canvas,
+    };
     write(pen, roleOf(node), right + 11, box.y - 4, style);
   }
   if (node.hooks.length) {
@@ -94,7 +99,7 @@ export function paintNode(pen, box, node, look) {
  * @returns {string}
  */
 export function roleOf({ state }) {
-  if (state === "failed") return "backward stopped here";
+  if (state === "failed") return "stopped here";
   return state === "not_run" ? "never reached" : "";
 }
 
