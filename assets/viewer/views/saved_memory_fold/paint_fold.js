@@ -459,8 +459,7 @@ function paintWaists(pen, area, picture) {
     // Of a loop, the blocks that hold most, and how often they lie here.
     /** @type {Map<string, Block[][]>} */
     const kinds = new Map();
-    const parts = runs(run);
-    for (const part of parts) {
+    for (const part of runs(run)) {
       const kind = nameOf(part[0]).replace(/(^|\.)\d+(–\d+)?/g, "$1*");
       kinds.set(kind, [...(kinds.get(kind) ?? []), part]);
     }
@@ -468,9 +467,12 @@ function paintWaists(pen, area, picture) {
       ([, a], [, b]) => sum(b.flat()) - sum(a.flat()),
     );
     const isJoined = ribbons.some(({ count }) => count > 1);
-    const names = parts[1]
-      ? `${kind}${most[1] && !isJoined ? ` ×${most.length}` : ""}${others[0] ? ` +${others.length}` : ""}`
-      : nameRange(nameOf(run[0]), nameOf(run[run.length - 1]));
+    const times = `${isJoined ? "" : ` ×${most.length}`}${others[0] ? ` +${others.length}` : ""}`;
+    const names = most[1]
+      ? kind + times
+      : others[0]
+        ? [...kinds.keys()].join(", ")
+        : nameRange(nameOf(run[0]), nameOf(run[run.length - 1]));
     const all = formatBytes(sum(run));
     const text = `${names}${part} · ${all} ${word}`;
     const twoLines = `${names}${part}\n${all} ${word}`;
