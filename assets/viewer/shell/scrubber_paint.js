@@ -36,7 +36,7 @@ export function paintPhases(pen, x, scene, now) {
     const thin = kind === "recompute" || depth > 0;
     fillBox(
       ctx,
-      mix(hue, palette.surface, thin ? 0.55 : 1.5 * palette.nodeTint),
+      mix(hue, palette.surface, thin ? 0.55 : 1.9 * palette.nodeTint),
       left,
       thin ? 24 : 16,
       width,

@@ -242,7 +242,7 @@ function paintBar(pen, bar, left, width, y, hue, name, plotLeft) {
   ctx.fillStyle = mix(
     hue,
     palette.surface,
-    bar.faint ? 0.22 : isRecompute ? 0.2 : 1.7 * palette.nodeTint,
+    bar.faint ? 0.22 : isRecompute ? 0.2 : 1.9 * palette.nodeTint,
   );
   const from = Math.max(left, plotLeft);
   const label =
