@@ -194,13 +194,13 @@ def test_a_region_whose_lines_do_not_fit_in_a_row_is_shown_by_blocks(open_page):
     blocks, lines = (each.width for each in pictures if each.region == last)
     assert blocks < lines
     pressed = ".agv-compiled .agv-choice:has-text('lines') [aria-pressed=true]"
-    page = open_page(viewport={"width": 2600, "height": 900})
+    page = open_page(viewport={"width": 3700, "height": 900})
     stage = Stage(page, replace(scene, compiled_pictures=pictures))
     stage.show("compiled")
     room = page.locator(".agv-compiled .agv-scroll").bounding_box()["width"] - 28
     assert lines <= room / 0.8
     assert page.text_content(pressed) == "lines"
-    stage.resize({"width": int(2600 - room + 0.8 * (blocks + lines) / 2), "height": 900})
+    stage.resize({"width": int(3700 - room + 0.8 * (blocks + lines) / 2), "height": 900})
     assert page.text_content(pressed) == "blocks"
     page.get_by_role("button", name="lines").click()
     stage.resize({"width": 1200, "height": 900})
