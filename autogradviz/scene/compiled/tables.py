@@ -262,7 +262,7 @@ def describe_region(
 
 
 def _advice(region: CompiledRegion) -> Iterator[str]:
-    """Yield what would make the backward compute most of what is saved."""
+    """Yield the changes with which the backward computes most of what is saved."""
     lines: Counter[str] = Counter()
     by_budget = 0
     for slot in region.saved:
