@@ -28,7 +28,7 @@ const list = join(here, "viewer/style/view_css_added_by_build.js");
 const viewStyles = (sheets) => ({
   name: "view-styles",
   setup({ onLoad }) {
-    onLoad({ filter: /[\\/](views|shell)[\\/].*\.css$/ }, ({ path }) => {
+    onLoad({ filter: /[\\/]assets[\\/]viewer[\\/](views|shell)[\\/].*\.css$/ }, ({ path }) => {
       const push = `viewStyles.push(${JSON.stringify(path)});`;
       const contents = `import { viewStyles } from ${JSON.stringify(list)};\n${push}`;
       return { contents: sheets ? "" : contents, loader: "js" };

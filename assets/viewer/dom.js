@@ -176,6 +176,14 @@ export function propertyList(pairs) {
 export const setPressed = (element, on) => element.setAttribute("aria-pressed", String(on));
 
 /**
+ * @param {Element} group of buttons
+ * @param {string} name of the one that is pressed
+ */
+export const pressOne = (group, name) => {
+  for (const child of group.children) setPressed(child, child.textContent === name);
+};
+
+/**
  * Return a row of buttons of which one is pressed.
  *
  * @param {string[]} names
@@ -185,17 +193,14 @@ export const setPressed = (element, on) => element.setAttribute("aria-pressed", 
  */
 export function choice(names, first, choose) {
   const group = h("span", { class: "agv-choice", attrs: { role: "group" } });
-  const show = (/** @type {string} */ name) => {
-    for (const child of group.children) setPressed(child, child.textContent === name);
-  };
   for (const name of names) {
     const press = () => {
-      show(name);
+      pressOne(group, name);
       choose(name);
     };
     group.append(button(name, "", press, name));
   }
-  show(first);
+  pressOne(group, first);
   return group;
 }
 

@@ -152,6 +152,8 @@ def _obstacle(
     return f"; recomputing it would run {name}{_at(blocking)} again: {because}"
 
 
+BUDGET: Final = "torch._functorch.config.activation_memory_budget"
+
 _ALLOWED_BY_BUDGET: Final = frozenset(
     {"not in recomputable allowlist", "materialized in backward", "reduction op"}
 )
@@ -172,7 +174,7 @@ def remedy_for_save(op: CompiledOp | None, blocking: CompiledOp | None, because:
     names = dict.fromkeys(f"{short_op_name(each.target)}{_at(each)}" for each in ops)
     remedy = f"torch.utils.checkpoint around {' and '.join(names)}"
     if because in _ALLOWED_BY_BUDGET:
-        remedy += ", or torch._functorch.config.activation_memory_budget below 1"
+        remedy += f", or {BUDGET} below 1"
     return remedy
 
 

@@ -33,7 +33,7 @@ from autogradviz.diagnose.evidence.memory_needs import find_reach
 from autogradviz.diagnose.evidence.parameters_without_use import describe_unused, recomputed_alone
 from autogradviz.diagnose.evidence.requires_grad_flow import Flow
 from autogradviz.diagnose.finding import Finding
-from autogradviz.diagnose.finding_text import line_text
+from autogradviz.diagnose.finding_text import describe_tensor, line_text
 from autogradviz.diagnose.source.source_index import assigned_names
 from autogradviz.errors import UnknownTargetError
 from autogradviz.events import (
@@ -685,6 +685,8 @@ class _Answers:
             ]
         else:
             steps += self._states_of(next(iter(own), ()))
+        first, second = self._both_runs(finding)
+        steps = [*first, *steps, *second]
         steps = steps or [_step(finding.title, finding.victim, finding.events)]
         events = set(finding.events)
         same = [
@@ -712,6 +714,31 @@ class _Answers:
             to_record=missing,
             fix=finding.fix,
         )
+
+    def _both_runs(self, finding: Finding) -> tuple[list[ExplanationStep], list[ExplanationStep]]:
+        """Return the op of a checkpoint's forward and the one that its recomputation ran.
+
+        They are those of the finding's events, or else the first that differ.
+        """
+        regions = [each for each in self._analysis.regions if each.region_id == finding.region_id]
+        runs = [
+            (each, run, run.pairs[run.first_difference :])
+            for each in regions
+            for run in each.recomputations
+            if run.first_difference is not None
+        ]
+        if not runs:
+            return [], []
+        region, run, pairs = runs[-1]
+        ops = [op for op in map(self._analysis.op_at, finding.events) if op is not None]
+        if len({op.recompute_id is None for op in ops}) == 1 or not ops:
+            ops = [op for pair in pairs for op in (pair.forward, pair.recompute) if op is not None]
+        first, second = (
+            [_ran(name, op) for op in ops if (op.recompute_id is not None) == again][:1]
+            for again, name in enumerate(("the forward", "the recomputation"))
+        )
+        end = _step("the recomputation ended without it", region.location, (run.started_seq,))
+        return first, second or [end]
 
     def _around_cut(
         self, finding: Finding, leaves: Sequence[int]
@@ -992,6 +1019,11 @@ def _inputs(op: Op) -> set[int]:
 
 def _reading(op: Op, what: str) -> ExplanationStep:
     return _step(f"{display_op_name(op.name)} reads {what}", op.location, (op.seq,))
+
+
+def _ran(run: str, op: Op) -> ExplanationStep:
+    result = f", which gave {describe_tensor(op.outputs[0])}" if op.outputs else ""
+    return _step(f"{run} ran {display_op_name(op.name)}{result}", op.location, (op.seq,))
 
 
 def _step(text: str, place: SourceLocation | None, seqs: Iterable[int]) -> ExplanationStep:

@@ -51,6 +51,7 @@ def build_groups(
     contents: Mapping[int, str],
     dominating: Sequence[int],
     cut: Collection[int] = (),
+    shown_step: int | None = None,
 ) -> tuple[SceneGroup, ...]:
     """Return all groups, the root first.
 
@@ -67,6 +68,7 @@ def build_groups(
         contents: the numbers of ops of compiled regions, by node.
         dominating: nodes whose compiled regions are opened while the picture stays readable.
         cut: nodes at which gradients end according to a finding.
+        shown_step: the number of the step to open, if none failed.
     """
     types = {module.name: module.type_name for module in analysis.modules.values()}
     memory, ids = analysis.saved_memory, [node.node_id for node in folded.nodes]
@@ -87,12 +89,25 @@ def build_groups(
         ]
     found = open_parts(closed, groups, opened)
     if depth is not None or not opened.apart:
-        found |= find_open(groups, closed, nodes, depth, cut)
+        shown = _groups_around_step(closed, f"step {shown_step}")
+        found |= find_open(groups, closed, nodes, depth, cut, shown)
     for node in dominating:
         found |= open_dominating(groups, closed, nodes, found, node)
     return tuple(
         replace(group, open=True) if index in found else group for index, group in enumerate(closed)
     )
+
+
+def _groups_around_step(groups: Sequence[SceneGroup], label: str) -> set[int]:
+    """Return the first step that failed, or else that of the label, and the groups around it."""
+    steps = [group for group in groups if group.kind == "step"]
+    chosen = [group for group in steps if group.error] or [g for g in steps if g.label == label]
+    found: set[int] = set()
+    at = chosen[0].index if chosen else 0
+    while at > 0:
+        found.add(at)
+        at = groups[at].parent
+    return found
 
 
 def _scene_group(

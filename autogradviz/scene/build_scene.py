@@ -34,7 +34,11 @@ from autogradviz.scene.lifelines_of_storages import build_storages
 from autogradviz.scene.memory_prediction_tables import build_prediction_tables
 from autogradviz.scene.node_boxes_and_badges import KINDS, NodeBuilder
 from autogradviz.scene.nodes_of_events_and_lines import NodesOfEventsAndLines
-from autogradviz.scene.saved_memory_fold import build_fold, says_more_than_graph
+from autogradviz.scene.saved_memory_fold import (
+    build_fold,
+    find_shown_step,
+    says_more_than_graph,
+)
 from autogradviz.scene.schema import Scene, SceneEdge
 from autogradviz.scene.sentences_about_recording import build_facts
 from autogradviz.scene.storages_of_memory_view import build_counted_storages
@@ -94,6 +98,8 @@ def build_scene(
     drawn = {*parts.compiled_nodes, *dominating}
     names = {node: regions[at].name for node, at in region_of.items()}
     detaches = build_detaches(analysis, folded)
+    blamed = find_blamed(analysis, findings)
+    shown_step = find_shown_step(analysis, folded, blamed)
     groups = flatten_groups(
         group_nodes(
             folded,
@@ -102,11 +108,11 @@ def build_scene(
             names,
             steps_of_nodes(analysis, folded.nodes),
             {each.reader: each.lineno for each in detaches},
+            shown_step,
         )
     )
     layouts = lay_out_groups(groups, folded)
     alone = find_alone(layouts)
-    blamed = find_blamed(analysis, findings)
     tree = CallTree(analysis)
     builder = NodeBuilder(analysis, folded, findings, victims, blamed, tree)
     builder.build(find_node_places(groups, alone, len(folded.nodes)))
@@ -142,6 +148,7 @@ def build_scene(
             contents={node: region_contents(regions[at]) for node, at in region_of.items()},
             dominating=dominating,
             cut=readers_at(detaches, findings),
+            shown_step=shown_step,
         ),
         nodes=tuple(nodes),
         edges=edges,

@@ -51,6 +51,7 @@ def find_open(
     nodes: list[SceneNode],
     depth: int | None,
     cut: Collection[int] = (),
+    shown: Collection[int] = (),
 ) -> set[int]:
     """Return the groups that are initially open.
 
@@ -58,7 +59,7 @@ def find_open(
     finding (``cut``), while the picture stays readable. Then groups are opened while the picture
     keeps its size: runs of blocks first, each with its first block as the representative of all,
     then other groups, the largest first. Siblings whose names differ only in numbers are opened
-    together.
+    together; of steps only the one that is ``shown``, with the groups around it.
     """
     if depth is not None:
         return {
@@ -80,7 +81,7 @@ def find_open(
     opened = _open_around(cut, flat, drawing, opened)
     waiting: list[tuple[bool, int, tuple[int, ...]]] = []
     for i in sorted(opened):
-        _push_siblings(waiting, flat, groups, i, opened)
+        _push_siblings(waiting, flat, groups, i, opened, shown)
     if any(node.error for node in nodes):  # the failing block represents the others
         waiting = [each for each in waiting if each[0]]
         heapq.heapify(waiting)
@@ -90,7 +91,7 @@ def find_open(
         chosen = set(heapq.heappop(waiting)[2])
         if any(len(flat[i].tree.nodes) + len(flat[i].children) > MAX_ADDED for i in chosen):
             continue
-        firsts = {flat[i].children[0] for i in chosen if flat[i].tree.count > 1}
+        firsts = {_first(flat[i], shown) for i in chosen if flat[i].tree.count > 1}
         graphs = [i for i in sorted(chosen) if flat[i].tree.kind in SECTIONS]
         chosen |= firsts
         now_wide, now_high = _group_size(drawing, opened | chosen)
@@ -101,10 +102,11 @@ def find_open(
             opened |= chosen
             widest = limit
             for i in sorted(chosen):
-                _push_siblings(waiting, flat, groups, i, opened)
-        elif len(graphs) > 1:  # too many: the first one
-            heapq.heappush(waiting, (False, 0, (graphs[0],)))
-    return opened if len(opened) > 1 else opened | _only_group(flat)
+                _push_siblings(waiting, flat, groups, i, opened, shown)
+        elif len(graphs) > 1:  # too many: the one that is shown, or the first one
+            one = next((i for i in graphs if i in shown), graphs[0])
+            heapq.heappush(waiting, (False, 0, (one,)))
+    return opened if len(opened) > 1 else opened | _only_group(flat, shown)
 
 
 def _open_around(
@@ -122,15 +124,26 @@ def _open_around(
     return chosen
 
 
-def _only_group(flat: list[FlatGroup]) -> set[int]:
+def _first(group: FlatGroup, shown: Collection[int]) -> int:
+    """Return the child that represents a run, or the step that is shown."""
+    return next((child for child in group.children if child in shown), group.children[0])
+
+
+def _only_group(flat: list[FlatGroup], shown: Collection[int]) -> set[int]:
     """Return the group that is all there is, with its first block: one closed box says nothing.
+
+    Of several steps, it is the one that is shown.
 
     A picture that is too large for a notebook cell shows its top.
     """
     root = flat[0]
     found: set[int] = set()
-    while (not root.tree.nodes and len(root.children) == 1) or root.tree.count > 1:
-        child = root.children[0]
+    while root.children and (
+        root.tree.count > 1
+        or _first(root, shown) in shown
+        or not (root.tree.nodes or root.children[1:])
+    ):
+        child = _first(root, shown)
         root = flat[child]
         boxes = len(root.tree.nodes) + len(root.children)
         if root.tree.kind == "compiled" or (boxes > MAX_ADDED and root.tree.count == 1):
@@ -180,11 +193,23 @@ def _push_siblings(
     groups: list[SceneGroup],
     index: int,
     opened: set[int],
+    shown: Collection[int],
 ) -> None:
-    """Add the closed groups in a group that may be opened: of a run, only the first block."""
-    children, is_run = flat[index].children, flat[index].tree.count > 1
+    """Add the closed groups in a group that may be opened.
+
+    Those are one block of a run, and of steps the one that is shown and those of other nodes, as a
+    GAN has.
+    """
+    children = flat[index].children
+    first = _first(flat[index], shown) if children else -1
+    if flat[index].tree.count > 1:
+        children = [first]
+    elif first in shown:
+        size = len(flat[first].nodes)
+        steps = {i for i in children if flat[i].tree.kind == "step" and len(flat[i].nodes) != size}
+        children = [i for i in children if i == first or i in steps]
     alike: dict[tuple[str, str, bool], list[int]] = {}
-    for child in children[:1] if is_run else children:
+    for child in children:
         tree = flat[child].tree
         if child not in opened and tree.kind != "compiled":
             group = groups[child]

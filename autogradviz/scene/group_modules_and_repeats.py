@@ -36,6 +36,7 @@ def group_nodes(
     compiled: Mapping[int, str] | None = None,
     step_of: Sequence[int | None] | None = None,
     detached: Mapping[int, int] | None = None,
+    shown_step: int | None = None,
 ) -> GroupTree:
     """Return the root group with all groups below it.
 
@@ -47,6 +48,7 @@ def group_nodes(
             which its region is drawn.
         step_of: the numbers of the steps that created the nodes.
         detached: lines that detach what nodes read: a block with one is not like others.
+        shown_step: the number of the step that represents a run of steps.
     """
     places = place_graphs(folded, step_of or [None] * len(folded.nodes))
     paths: list[list[Part]] = [
@@ -72,7 +74,7 @@ def group_nodes(
     _inline_trivial_groups(root, compiled)
     split_cycles(root, folded)
     keys = _BlockKeys(folded, compiled, detached or {})
-    _join_runs(root, keys, never_join)
+    _join_runs(root, keys, never_join, f"step {shown_step}")
     fold_loops(root, keys.loop_key, never_join)
     _paginate(root)
     if compiled:
@@ -211,11 +213,11 @@ def _is_contiguous(group: GroupTree) -> bool:
     return max(nodes) - min(nodes) + 1 == len(nodes)
 
 
-def _join_runs(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
+def _join_runs(tree: GroupTree, keys: _BlockKeys, never_join: set[int], shown: str) -> None:
     """Replace consecutive numbered groups of identical structure by one group that holds them."""
     for group in tree.groups:
-        _join_runs(group, keys, never_join)
-    _join_children(tree, keys, never_join)
+        _join_runs(group, keys, never_join, shown)
+    _join_children(tree, keys, never_join, shown)
     if tree.kind == "module" and tree.region is None and not tree.nodes and len(tree.groups) == 1:
         run = tree.groups[0]
         if run.kind == "repeat":  # a container of one run is drawn as the run
@@ -224,7 +226,7 @@ def _join_runs(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
             tree.label = range_label(*(last_part(block.path) for block in ends))
 
 
-def _join_children(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> None:
+def _join_children(tree: GroupTree, keys: _BlockKeys, never_join: set[int], shown: str) -> None:
     numbered = [g.kind in SECTIONS or _is_numbered(g) for g in tree.groups]
     if sum(numbered) < MIN_RUN:
         return
@@ -235,14 +237,14 @@ def _join_children(tree: GroupTree, keys: _BlockKeys, never_join: set[int]) -> N
         key = keys.of(group) if is_numbered else None
         single = key is None or not never_join.isdisjoint(group.all_nodes())
         if single or key != last or not _are_adjacent(run[-1], group, tree.nodes):
-            joined += _as_group(run)
+            joined += _as_group(run, shown)
             run = []
         if single:
             joined.append(group)
         else:
             run.append(group)
         last = None if single else key
-    tree.groups = joined + _as_group(run)
+    tree.groups = joined + _as_group(run, shown)
 
 
 def _is_numbered(group: GroupTree) -> bool:
@@ -255,14 +257,20 @@ def _are_adjacent(before: GroupTree, after: GroupTree, nodes: list[int]) -> bool
     return bisect_right(nodes, low) >= bisect_left(nodes, high)
 
 
-def _as_group(run: list[GroupTree]) -> list[GroupTree]:
+def _as_group(run: list[GroupTree], shown: str) -> list[GroupTree]:
+    """Return a run as a group: the block that represents it, and one group on each side of it."""
     if len(run) < MIN_RUN:
         return list(run)
-    first, rest = run[0], list(run[1:])
-    if len(rest) >= MIN_RUN:
-        folded = GroupTree("repeat", rest[0].path, groups=rest, count=len(rest))
-        rest = [folded]
-    return [GroupTree("repeat", first.path, groups=[first, *rest], count=len(run))]
+    steps = (at for at, group in enumerate(run) if group.kind == "step" and group.label == shown)
+    at = next(steps, 0)
+    groups = [*_joined(run[:at]), run[at], *_joined(run[at + 1 :])]
+    return [GroupTree("repeat", run[0].path, groups=groups, count=len(run))]
+
+
+def _joined(run: list[GroupTree]) -> list[GroupTree]:
+    if len(run) < MIN_RUN:
+        return run
+    return [GroupTree("repeat", run[0].path, groups=run, count=len(run))]
 
 
 def _paginate(tree: GroupTree) -> None:

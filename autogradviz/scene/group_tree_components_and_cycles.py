@@ -57,14 +57,19 @@ class GroupTree:
 
     @property
     def first(self) -> GroupTree:
-        """The first block of a run."""
-        return self.groups[0]
+        """The first block of a run, also if the blocks before another are a run of their own."""
+        first = self.groups[0]
+        return first.first if first.is_run_in(self) else first
 
     @property
     def last(self) -> GroupTree:
-        """The last block of a run, also if the blocks behind the first are a run of their own."""
+        """The last block of a run, also if the blocks behind another are a run of their own."""
         last = self.groups[-1]
-        return last.last if last.kind == "repeat" and self.count > last.count > 1 else last
+        return last.last if last.is_run_in(self) else last
+
+    def is_run_in(self, run: GroupTree) -> bool:
+        """Return whether the group is a part of a run with several of its blocks."""
+        return self.kind == "repeat" and run.count > self.count > 1
 
     def oldest(self) -> int:
         """Return the first node, in creation order."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import format_shape
+from autogradviz.diagnose.evidence.evidence import Evidence
+from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import cleared_gradients
 from autogradviz.scene.label_text_and_width import (
     BADGE_FONT_SIZE,
     MAX_NAME,
@@ -17,6 +19,8 @@ from autogradviz.scene.variable_names_of_storages import name_storages
 from autogradviz.support.fast_dataclass_constructor import maker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node, Parameter
     from autogradviz.scene.fold_leaves_and_views import FoldedGraph
@@ -35,14 +39,11 @@ class ParameterBadges:
     def __init__(self, analysis: Analysis, folded: FoldedGraph) -> None:
         self._folded = folded
         self._backward_ran = any(node.runs for node in analysis.graph.nodes.values())
-        unnamed = {
-            leaf.parameter.tensor.storage_id
-            for index in range(len(folded.nodes))
-            for leaf in folded.leaves[index]
-            if leaf.parameter is not None and not leaf.parameter.name
-        }
+        unnamed = {leaf.tensor.storage_id for leaf in _parameters(folded) if not leaf.name}
         storage_ids = {each for each in unnamed if each is not None}
         self._variables = name_storages(analysis, storage_ids) if storage_ids else {}
+        some_zero = any(leaf.norm == 0 for leaf in _parameters(folded))
+        self._cleared = cleared_gradients(Evidence(analysis)) if some_zero else {}
 
     def of(self, index: int, path: str, *, alone: bool = True) -> list[ParameterBadge]:
         """Return the badges of a node, largest parameter first.
@@ -87,7 +88,7 @@ class ParameterBadges:
             label=label,
             shape=shape,
             grad=grad,
-            norm=parameter.norm,
+            norm=None if self._is_cleared(parameter) else parameter.norm,
             shared=self._folded.users[leaf.node_id],
             width=width,
         )
@@ -111,8 +112,13 @@ class ParameterBadges:
         if not parameter.finite:
             return "nan"
         if parameter.accumulated:
-            return "zero" if parameter.norm == 0 else "ok"
+            is_zero = parameter.norm == 0 and not self._is_cleared(parameter)
+            return "zero" if is_zero else "ok"
         return "none" if self._backward_ran else "unknown"
+
+    def _is_cleared(self, parameter: Parameter) -> bool:
+        """Return whether an op zeroed the gradient that a backward had computed."""
+        return parameter.norm == 0 and parameter.tensor.tensor_id in self._cleared
 
 
 def _joint_label(labels: list[str]) -> str:
@@ -129,6 +135,13 @@ def _joint_label(labels: list[str]) -> str:
         return joint
     first = elide(labels[0], MAX_NAME // 2)
     return f"{first} +{len(labels) - 1}" if len(labels) > 1 else first
+
+
+def _parameters(folded: FoldedGraph) -> Iterator[Parameter]:
+    for leaves in folded.leaves:
+        for leaf in leaves:
+            if leaf.parameter is not None:
+                yield leaf.parameter
 
 
 def _nbytes(leaf: Node) -> int:

@@ -165,8 +165,7 @@ def build_fold(
     for strand in strands:
         strand.block = blocks.of(strand.module)
     turns = _turns(analysis, strands)
-    largest = sorted(turns, key=lambda turn: -sum(each.nbytes for each in turn.strands))
-    drawn = {id(turn) for turn in largest[:MAX_FOLDS]}
+    drawn = {id(turn) for turn in _largest(turns)}
     root = _shared_root({each.block for each in strands})
     names = name_storages(analysis, {each.storage_id for each in strands})
     busy = busy_time(analysis)
@@ -192,6 +191,30 @@ def build_fold(
             for each in bars
         ]
     return tuple(folds), tuple(ribbons), tuple(bars)
+
+
+def find_shown_step(analysis: Analysis, folded: FoldedGraph, blamed: Collection[int]) -> int | None:
+    """Return the number of the step whose fold is shown first, None without several steps.
+
+    It is that of the backward with the most bytes held at once; of equal ones the last, since a
+    first step may contain warm-up.
+    """
+    steps = analysis.steps
+    if len(steps) < 2:  # noqa: PLR2004
+        return None
+    turns = _turns(analysis, [*_strands(analysis, folded, blamed), *_elsewhere(analysis, folded)])
+    drawn = {id(turn) for turn in _largest(turns)}
+    held = [
+        (_peak(turn.strands).nbytes + turn.shared_nbytes, at)
+        for at, turn in enumerate(turns)
+        if id(turn) in drawn
+    ]
+    return steps[_step(analysis, turns[max(held)[1]])].number if held else None
+
+
+def _largest(turns: Sequence[_Turn]) -> list[_Turn]:
+    """Return the turns that are drawn."""
+    return sorted(turns, key=lambda turn: -sum(e.nbytes for e in turn.strands))[:MAX_FOLDS]
 
 
 def says_more_than_graph(ribbons: Collection[SceneRibbon]) -> bool:

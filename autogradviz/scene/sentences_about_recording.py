@@ -7,13 +7,16 @@ show the same sentences, each with the view that has the evidence.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, plural, short_location
 from autogradviz.diagnose.evidence.evidence import Evidence
 from autogradviz.diagnose.evidence.gradient_writes_clears_and_uses import cleared_gradients
 from autogradviz.events import GradAccumulated, NormRead
 from autogradviz.scene.schema import SceneEvidence, SceneFact
+
+LARGEST_PLAIN: Final = 1e6
+"""Larger norms have an exponent."""
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -180,16 +183,17 @@ def _checked_memory(analysis: Analysis) -> Iterator[SceneEvidence]:
     sizes = analysis.saved_memory.total()
     all_saved = sizes.saved + sizes.recomputed
     held = sizes.held + sizes.older
-    for nbytes, caption in (
-        (held, f"of {format_bytes(all_saved)} saved are held at the end"),
-        (sizes.older, "held by graphs of earlier steps"),
+    for nbytes, caption, is_harm in (
+        (held, f"of {format_bytes(all_saved)} saved are held at the end", False),
+        (sizes.older, "held by graphs of earlier steps", True),
     ):
+        share = 1 - min(nbytes / all_saved, 1) if all_saved else -1
         yield SceneEvidence(
             topic="memory",
             figure=format_bytes(nbytes),
             caption=caption,
             view="tensors",
-            share=1 - min(nbytes / all_saved, 1) if all_saved else -1,
+            share=share if is_harm or not nbytes else -1,
         )
     changed = sum(each.changed > 0 for each in analysis.hooks)
     caption = "hooks changed a gradient" if analysis.hooks else "hooks on gradients"
@@ -197,7 +201,14 @@ def _checked_memory(analysis: Analysis) -> Iterator[SceneEvidence]:
 
 
 def _norm(value: float) -> str:
-    return f"{value:.2g}"
+    """Return two digits: "0.023", "230", "1e-6"."""
+    text = f"{value:.2g}"
+    if "e" not in text:
+        return text
+    if 1 <= value < LARGEST_PLAIN:
+        return f"{float(text):,.0f}"
+    digits, _, exponent = text.partition("e")
+    return f"{digits}e{int(exponent)}"
 
 
 def _cleared_in_place(analysis: Analysis, zero: Collection[Parameter]) -> Counter[str]:

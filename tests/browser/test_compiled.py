@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import recordings
 from viewer_page import Stage, first_open
@@ -181,6 +183,28 @@ def test_texts_stay_inside_their_boxes(open_page):
           }).map((text) => text.textContent)"""
     )
     assert outside == []
+
+
+def test_a_region_whose_lines_do_not_fit_in_a_row_is_shown_by_blocks(open_page):
+    scene = recordings.compiled()
+    pictures = tuple(
+        replace(each, initial=each.detail == "lines") for each in scene.compiled_pictures
+    )
+    last = scene.compiled_regions[-1].index
+    blocks, lines = (each.width for each in pictures if each.region == last)
+    assert blocks < lines
+    pressed = ".agv-compiled .agv-choice:has-text('lines') [aria-pressed=true]"
+    page = open_page(viewport={"width": 3700, "height": 900})
+    stage = Stage(page, replace(scene, compiled_pictures=pictures))
+    stage.show("compiled")
+    room = page.locator(".agv-compiled .agv-scroll").bounding_box()["width"] - 28
+    assert lines <= room / 0.8
+    assert page.text_content(pressed) == "lines"
+    stage.resize({"width": int(3700 - room + 0.8 * (blocks + lines) / 2), "height": 900})
+    assert page.text_content(pressed) == "blocks"
+    page.get_by_role("button", name="lines").click()
+    stage.resize({"width": 1200, "height": 900})
+    assert page.text_content(pressed) == "lines"
 
 
 def test_click_on_a_saved_value_says_why_it_is_saved_and_selects_its_storage(open_page):

@@ -429,6 +429,38 @@ def test_each_block_of_a_run_is_named_in_the_same_way(open_page, width):
         assert re.match(r"[a-z]", texts[at]) or re.match(r"[a-z]", texts[at - 1])
 
 
+class Loop(recordings.nn.Module):
+    """Reads a sequence with a cell and projects each state."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = recordings.nn.Embedding(9, 8)
+        self.cell = recordings.nn.GRUCell(8, 8)
+        self.projection = recordings.nn.Linear(8, 8)
+
+    def forward(self, indices):
+        state, states = recordings.torch.zeros(4, 8), []
+        for index in indices:
+            state = self.cell(self.embedding(index), state)
+            states.append(self.projection(state).tanh())
+        return recordings.torch.stack(states)
+
+
+@recordings.reproducible
+def loop():
+    model = Loop()
+    indices = recordings.torch.randint(0, 9, (20, 4))
+    return recordings.record(model, lambda: model(indices).sum().backward())
+
+
+def test_blocks_of_a_loop_have_one_short_name_with_their_number(open_page):
+    stage = Stage(open_page(viewport={"width": 1280, "height": 900}), loop(), view="fold")
+    stage.page.evaluate(TEXTS)
+    stage.resize({"width": 1300, "height": 900})
+    [label] = [text for text in stage.page.evaluate("texts") if " in all" in text]
+    assert re.fullmatch(r"cell ×20 \+\d · [\d.]+ k?B saved in all", label)
+
+
 def test_patch_of_a_chosen_budget_is_above_the_footer(open_page, picture):
     scene = recordings.plain()
     page = Stage(open_page(viewport={"width": 900, "height": 700}), scene, view="fold").page

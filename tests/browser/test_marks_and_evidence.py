@@ -84,6 +84,17 @@ def test_a_healthy_step_shows_what_was_checked(open_page):
     assert stage.page.get_attribute(".agv", "data-view") == "tensors"
 
 
+def test_what_is_held_is_marked_as_neither_good_nor_bad(open_page):
+    released = next(each for each in healthy().facts if each.topic == "memory")
+    held = replace(released, good=False)
+    wrong = replace(held, topic="gradients")
+    stage = Stage(open_page(), replace(healthy(), facts=(held, wrong)))
+    stage.show("graph")
+    icons = stage.page.locator(".agv-details-recording .agv-fact path")
+    none, neutral, problem = (icons.nth(at).get_attribute("d") for at in range(3))
+    assert len({none, neutral, problem}) == 3
+
+
 @pytest.mark.parametrize("width", [420, 1180])
 def test_what_was_checked_fills_its_page(open_page, width):
     stage = Stage(open_page(viewport={"width": width, "height": 760}), healthy())
@@ -126,8 +137,8 @@ def test_the_badge_of_the_findings_is_red_only_for_harm(open_page, confidence, h
 def test_the_node_never_reached_and_the_one_that_stopped_are_labeled(open_page):
     scene = recordings.failing()
     stage, texts = texts_of_graph(open_page, scene)
-    roles = {"never reached", "backward stopped here"}
-    assert roles & {text for text, *_ in texts} == {"backward stopped here"}, "one node is both"
+    roles = {"never reached", "stopped here"}
+    assert roles & {text for text, *_ in texts} == {"stopped here"}, "one node is both"
     stage.page.close()
     victim = next(node.index for node in scene.nodes if node.error)
     nodes = [

@@ -287,6 +287,37 @@ def test_wasd_keys_zoom_and_pan(timeline):
     zoom_pan_and_return(stage)
 
 
+def luminance(color):
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_bars_of_an_optimizer_stand_out_in_a_dark_page(open_page):
+    page = open_page(color_scheme="dark", viewport={"width": 1280, "height": 800})
+    stage = Stage(page, recordings.equal_steps())
+    stage.show("timeline")
+    page.evaluate(
+        """() => {
+          window.colors = [];
+          const { fill } = CanvasRenderingContext2D.prototype;
+          CanvasRenderingContext2D.prototype.fill = function (...rest) {
+            colors.push(this.fillStyle);
+            fill.call(this, ...rest);
+          };
+        }"""
+    )
+    stage.resize({"width": 1290, "height": 800})
+    yellow = [
+        color
+        for color in page.evaluate("colors")
+        if len(color) == 7 and int(color[1:3], 16) > int(color[5:7], 16) + 30
+    ]
+    assert yellow
+    contrast = (luminance(yellow[0]) + 0.05) / (luminance("#16181b") + 0.05)
+    assert contrast >= 3
+
+
 def test_nested_backward_has_a_separate_track(timeline, picture):
     stage = timeline(recordings.reentrant())
     stage.page.click(".agv-panel-profile .agv-choice >> text='node'")

@@ -16,6 +16,18 @@ from autogradviz.render.widget import pack
 pytestmark = pytest.mark.one_in(2, reason="opens a page for each report", in_ci=1)
 
 
+TEXTS_OF_CURVES = """() => {
+  window.texts = [];
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...rest) {
+    const { actualBoundingBoxLeft: left, actualBoundingBoxRight: right } = this.measureText(text);
+    const isCurve = this.canvas.closest(".agv-held-picture");
+    if (isCurve) texts.push([text, x - left, x + right, y]);
+    fillText.call(this, text, x, y, ...rest);
+  };
+}"""
+
+
 def group_named(scene, label):
     return next(group.index for group in scene.groups if group.label == label)
 
@@ -177,6 +189,34 @@ def test_failing_trace_opens_at_its_finding(open_page, picture):
         stage.page.screenshot(path=picture(f"findings-{theme}"))
         stage.page.click("text=Show in the graph")
         assert stage.page.is_visible(".agv-canvas")
+
+
+def test_the_table_of_regions_needs_no_scrolling_sideways(open_page):
+    scene = recordings.diverging()
+    name = "conditional_generation_model.decoder.layers_with_adapters.checkpointed_forward_of_block"
+    regions = [
+        dataclasses.replace(scene.regions[0], index=at, module=f"{name}_{word}", recomputes=1)
+        for at, word in enumerate(("first", "second"))
+    ]
+    page = open_page(viewport={"width": 1280, "height": 800})
+    stage = Stage(page, dataclasses.replace(scene, regions=tuple(regions)))
+    stage.show("checkpoint")
+    table = page.locator(".agv-regions table")
+    assert name in table.text_content()
+    widths = table.evaluate("each => [each.scrollWidth, each.parentElement.clientWidth]")
+    assert widths[0] <= widths[1]
+
+
+def test_the_words_above_the_curves_of_a_checkpointed_step_are_apart(open_page):
+    page = open_page(viewport={"width": 1280, "height": 900})
+    stage = Stage(page, dataclasses.replace(recordings.checkpointed(), findings=()))
+    stage.show("checkpoint")
+    page.evaluate(TEXTS_OF_CURVES)
+    stage.resize({"width": 1290, "height": 900})
+    texts = page.evaluate("texts")
+    [[_, start, end, y]] = [each for each in texts if each[0] == "backward"]
+    for text, left, right, other in texts:
+        assert text == "backward" or abs(other - y) > 9 or right < start or left > end
 
 
 def test_checkpoint_view_marks_the_first_difference_and_n_selects_the_next(open_page, picture):

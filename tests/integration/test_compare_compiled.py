@@ -184,9 +184,13 @@ def test_remedy_of_a_saved_value_makes_the_backward_compute_it(remedy):
         with options, autogradviz.record(net, engine="python") as trace:
             torch.compile(step, backend="aot_eager")(torch.rand(3, 4)).backward()
         (region,) = trace.compiled_regions()
+        notes.append(" ".join(trace._viewer_scene.compiled_regions[0].notes))
         return {slot.name: slot for slot in region.saved if slot.kind == "value"}
 
+    notes: list[str] = []
     plain = saved()
+    assert "To save less: " in notes[0]
+    assert "torch._functorch.config.activation_memory_budget below 1, for up to" in notes[0]
     assert "torch.utils.checkpoint around gelu" in plain["gelu"].remedy
     assert "activation_memory_budget below 1" in plain["gelu"].remedy
     changed = saved(checkpointed=True) if remedy == "checkpoint" else saved(budget=0.1)

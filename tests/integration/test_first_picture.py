@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from functools import cache
 
 import pytest
 import torch
+from torch import nn
 from training_programs import PICTURES, checkpointed_transformer, several_steps
 
 import autogradviz
@@ -60,10 +62,41 @@ def test_unnamed_leaves_are_named_by_their_variables_or_counted():
     assert shown == {"input ×2", "w_h"}  # `h @ w_h` says the name of one
 
 
-def test_first_of_several_equal_steps_is_open():
+def test_last_of_several_equal_steps_is_open():
     scene = several_steps()._scene
-    assert {scene.groups[index].label for index in opened(scene)} >= {"step 0"}
-    assert "steps 1–2" in labels(scene)
+    assert {scene.groups[index].label for index in opened(scene)} >= {"steps 0–2", "step 2"}
+    assert "steps 0–1" in labels(scene)
+
+
+def test_the_step_whose_fold_is_shown_first_is_open():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters())
+    with autogradviz.record(model) as trace:
+        for size in (2, 2, 9, 2, 2):
+            model(torch.rand(size, 8)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    scene = trace._viewer_scene
+    [most] = [each for each in scene.folds if each.peak_nbytes > scene.folds[0].peak_nbytes]
+    assert scene.steps[most.step].number == 2
+    shown = [group.label for group in scene.groups if group.open and group.kind == "step"]
+    assert shown == ["step 2"]
+
+
+def test_the_step_that_failed_is_open():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters())
+    with contextlib.suppress(RuntimeError), autogradviz.record(model) as trace:
+        for size in (9, 9, 2):
+            hidden = model[:2](torch.rand(size, 8))
+            loss = model[2](hidden).sum()
+            if size == 2:
+                hidden.mul_(2)
+            loss.backward()
+            optimizer.step()
+    scene = trace._viewer_scene
+    shown = [group.label for group in scene.groups if group.open and group.kind == "step"]
+    assert shown == ["step 2"]
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import autogradviz
 
@@ -49,3 +52,33 @@ def test_what_keeps_a_graph_alive_is_a_step_of_the_answer():
     owner = next(step.text for step in steps if step.text.startswith("kept alive by "))
     assert owner.removeprefix("kept alive by ") in finding.explanation
     assert steps[-1].location == finding.culprit
+
+
+class RunsTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.calls = 0
+
+    def inner(self, x):
+        self.calls += 1
+        x = self.linear(x)
+        if self.calls > 1:
+            return x[:, :2].tanh()
+        return x.tanh()
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=False)
+
+
+def test_forward_and_recomputation_are_steps_of_the_answer_about_a_checkpoint():
+    model = RunsTwice()
+    with contextlib.suppress(RuntimeError), autogradviz.record(model) as trace:
+        model(torch.rand(2, 4, requires_grad=True)).sum().backward()
+    finding = trace.diagnose()[0]
+    steps = trace.why(finding).steps
+    assert [(step.text, step.statement) for step in (steps[0], steps[-1])] == [
+        ("the forward ran tanh, which gave float32 2×4", "return x.tanh()"),
+        ("the recomputation ran slice, which gave float32 2×2", "return x[:, :2].tanh()"),
+    ]
+    assert finding.culprit in [step.location for step in steps[1:-1]]

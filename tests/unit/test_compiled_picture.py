@@ -458,11 +458,12 @@ def test_lines_outside_of_blocks_are_merged_before_blocks():
 
 
 def test_closed_region_says_how_many_ops_it_has():
-    assert region_group(build_scene(graph_with_a_region(), (), depth=9)).contents == "4 + 5 ops"
+    group = region_group(build_scene(graph_with_a_region(), (), depth=9))
+    assert group.contents == "4 forward + 5 backward ops"
     again = Op("exp", 6, recomputed="partitioner")
     scene = build_scene(graph_with_a_region(*MLP, again), (), depth=9)
     contents = region_group(scene).contents
-    assert contents == "5 + 7 ops, 1 recomputed"
+    assert contents == "5 forward + 7 backward ops, 1 recomputed"
     text = render_svg(scene)
     assert contents in text
     assert "gelu_backward" not in text

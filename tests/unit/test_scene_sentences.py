@@ -11,6 +11,7 @@ from torch.utils.checkpoint import CheckpointError, checkpoint
 
 import autogradviz
 from autogradviz.events import StepEnded
+from autogradviz.scene.sentences_about_recording import _norm
 
 
 def facts(trace):
@@ -73,11 +74,17 @@ def test_gradients_that_were_cleared_in_place_are_not_called_zero():
     assert cleared.startswith("2 gradients are zero now: cleared at test_scene_sentences.py:")
 
 
+def test_badges_of_gradients_that_were_cleared_in_place_say_that_there_was_one():
+    trace = train(nn.Linear(3, 1), clear=False)
+    assert {(each.grad, each.norm) for each in trace._scene.parameter_badges} == {("ok", None)}
+
+
 def test_gradients_that_are_zero_and_were_not_cleared_are_called_zero():
     model = nn.Linear(3, 1)
     with autogradviz.record(model) as trace:
         (model(torch.rand(2, 3)) * 0).sum().backward()
     assert gradients(trace) == "0 of 2 parameters got a gradient; 2 got zeros"
+    assert {each.grad for each in trace._scene.parameter_badges} == {"zero"}
 
 
 def test_gradients_that_are_not_finite_are_counted_apart():
@@ -230,6 +237,26 @@ def test_what_was_checked_has_the_numbers_of_the_sentences():
     assert found["memory", "held by graphs of earlier steps"] == "0 B"
     [share] = {each.share for each in trace._scene.evidence if each.figure == "4 of 6"}
     assert share == pytest.approx(4 / 6)
+
+
+def test_what_is_held_without_a_finding_is_no_part_that_is_wrong():
+    model, losses = nn.Linear(3, 1), []
+    with autogradviz.record(model) as trace:
+        losses.append(model(torch.rand(2, 3)).square().sum())
+        losses[0].backward(retain_graph=True)
+    assert not trace.diagnose()
+    shares = {each.caption.partition(" saved ")[2]: each.share for each in trace._scene.evidence}
+    assert shares["are held at the end"] == -1
+    with autogradviz.record(model) as trace:
+        model(torch.rand(2, 3)).square().sum().backward()
+    shares = {each.caption.partition(" saved ")[2]: each.share for each in trace._scene.evidence}
+    assert shares["are held at the end"] == 1
+
+
+def test_large_and_small_norms_have_two_digits():
+    assert [*map(_norm, (0.0123, 1.26, 234.0, 34_567.0, 2.5e-7, 1.26e9))] == [
+        *("0.012", "1.3", "230", "35,000", "2.5e-7", "1.3e9")
+    ]
 
 
 def test_gradients_that_are_not_finite_are_no_evidence_of_finite_ones():

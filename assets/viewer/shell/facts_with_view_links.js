@@ -37,11 +37,12 @@ function rowsOf(store, facts) {
       if (index >= 0) store.set("selected", { kind: "storage", index });
     };
     // Memory that is held is no harm.
-    const hue = good ? "agv-saved" : lines || topic === "memory" ? "agv-muted" : "agv-mutation";
+    const isNeutral = lines || topic === "memory";
+    const hue = good ? "agv-saved" : isNeutral ? "agv-muted" : "agv-mutation";
     return h(
       "div",
       "agv-fact",
-      h("span", hue, icon(good ? "check" : "findings")),
+      h("span", hue, icon(good ? "check" : isNeutral ? "release" : "findings")),
       store.hasView(view) ? button(text, "agv-link", show) : h("span", "", text),
     );
   });

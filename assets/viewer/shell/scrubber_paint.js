@@ -36,7 +36,7 @@ export function paintPhases(pen, x, scene, now) {
     const thin = kind === "recompute" || depth > 0;
     fillBox(
       ctx,
-      mix(hue, palette.surface, thin ? 0.55 : 0.22),
+      mix(hue, palette.surface, thin ? 0.55 : 1.9 * palette.nodeTint),
       left,
       thin ? 24 : 16,
       width,
@@ -47,7 +47,7 @@ export function paintPhases(pen, x, scene, now) {
     // Not across the handle.
     const start = left < now && now < left + wide ? now : left;
     if (!thin && start + wide < left + width) {
-      write(pen, text, start + 5, 20.5, { size: 9.5, weight: 600, color: hue });
+      write(pen, text, start + 5, 20.5, { size: 9.5, weight: 600, color: palette.text });
     }
   }
 }

@@ -253,8 +253,8 @@ def draw_parameters(badges: Sequence[ParameterBadge], x: float, middle: float, t
 
 def _parameter_tooltip(badge: ParameterBadge) -> str:
     grads = {
-        "ok": "has a gradient" + (f", norm {badge.norm:.3g}" if badge.norm else ""),
-        "none": "gradient is None",
+        "ok": "got a gradient" + (f", norm {badge.norm:.3g}" if badge.norm else ""),
+        "none": "got no gradient",
         "unknown": "no backward ran",
         "zero": "gradient is zero",
         "nan": "gradient is NaN or infinite",

@@ -345,7 +345,7 @@ def _entries(scene: Scene, placement: Placement, theme: Theme) -> list[tuple[str
         ("recomputed" in saved, "freed, recomputed", partial(_saved, theme, purple)),
         (bool(saved & {"broken", "stale"}), "changed since saved", partial(_saved, theme, red)),
         (bool(grads), "parameter", partial(_parameter, theme)),
-        ("none" in grads, "grad is None", _at(svg.empty_set, 12, 0, theme.leaf)),
+        ("none" in grads, "got no gradient", _at(svg.empty_set, 12, 0, theme.leaf)),
         ("zero" in grads, "grad is zero", _at(svg.zero, 12, 0, red)),
         (not_finite, "NaN or infinite", _at(svg.not_finite, 12, 0, red)),
         (any(n.hooks for n in nodes), "hook", _at(svg.hook_disc, 16, 0, theme.text2, theme.page)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.formatting import (
@@ -10,8 +11,10 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     format_shape,
     plural,
+    short_location,
     source_line,
 )
+from autogradviz.analysis.places_and_reasons_of_compiled_saves import BUDGET
 from autogradviz.compiled_graphs.read_graph_text import is_view
 from autogradviz.scene.compiled.columns_by_line_or_block import saved_texts, slot_hook
 from autogradviz.scene.compiled.picture import (
@@ -25,7 +28,7 @@ from autogradviz.scene.schema import SceneCompiledRegion, SceneCompiledSlot, Sce
 from autogradviz.support.op_names import short_op_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from autogradviz.analysis import Analysis
@@ -142,7 +145,7 @@ def region_contents(region: CompiledRegion) -> str:
     """Return the numbers of ops of a region, forward + backward; nothing if they are unknown."""
     if not region.forward_ops and not region.backward_ops:
         return ""
-    counts = f"{len(region.forward_ops):,} + {len(region.backward_ops):,} ops"
+    counts = f"{len(region.forward_ops):,} forward + {len(region.backward_ops):,} backward ops"
     again = sum(not is_view(op.target) for op in region.recomputed)
     return f"{counts}, {again:,} recomputed" if again else counts
 
@@ -189,7 +192,10 @@ def build_compiled_tables(
         tables.slots += slot_rows(region, at, storage_index)
         draw_pictures(tables, region, at, first_slot)
         guards = guard_tree(region, analysis.recompiles) if only is None else ()
-        rows.append(describe_region(region, at, node_index, guards))
+        row = describe_region(region, at, node_index, guards)
+        if only is None:
+            row = replace(row, notes=(*row.notes, *_advice(region), *_storages(analysis, region)))
+        rows.append(row)
     return {
         "compiled_regions": tuple(rows),
         "compiled_pictures": tuple(tables.pictures),
@@ -255,6 +261,37 @@ def describe_region(
     )
 
 
+def _advice(region: CompiledRegion) -> Iterator[str]:
+    """Yield the changes with which the backward computes most of what is saved."""
+    lines: Counter[str] = Counter()
+    by_budget = 0
+    for slot in region.saved:
+        if slot.remedy:
+            lines[short_location(slot.location) if slot.location else ""] += slot.nbytes
+            by_budget += slot.nbytes if BUDGET in slot.remedy else 0
+    if not lines:
+        return
+    line, most = lines.most_common(1)[0]
+    total = lines.total()
+    ways = [f"torch.utils.checkpoint around {line}, for {format_bytes(most)}"] if line else []
+    if by_budget:
+        ways.append(f"{BUDGET} below 1, for up to {format_bytes(by_budget)}")
+    if ways:
+        yield f"To save less: {format_bytes(total)} can be computed again. {', or '.join(ways)}."
+
+
+def _storages(analysis: Analysis, region: CompiledRegion) -> Iterator[str]:
+    """Yield the bytes that other views show of a region, if they are others."""
+    nodes = [run.node_id for run in region.runs if run.node_id is not None]
+    if nodes:
+        nbytes = analysis.saved_memory.counted_for_nodes({nodes[-1]})[0].saved
+        if nbytes and format_bytes(nbytes) != format_bytes(region.computed_nbytes):
+            yield (
+                f"Graph and Step show {format_bytes(nbytes)} for a run: whole storages, without "
+                "parameters."
+            )
+
+
 def _begin(region: CompiledRegion) -> SourceLocation | None:
     """Return the line at which a region runs, as in views of times and lines, else its end."""
     ran = next((run.location for run in region.runs if run.location), None)
@@ -292,6 +329,7 @@ def _slot(
     shape = slot.symbolic_shape or format_shape(slot.shape)
     tensor = slot.runs[-1].tensor if slot.runs else None
     storage_id = tensor.storage_id if tensor else None
+    again = slot.remedy.removesuffix(f", or {BUDGET} below 1")  # which is a note of the region
     return SceneCompiledSlot(
         region=region,
         name=slot.source or slot_hook(slot),
@@ -299,7 +337,7 @@ def _slot(
         description=" ".join(part for part in (slot.dtype, shape) if part),
         nbytes=slot.nbytes,
         reason=_plain(slot.reason),
-        remedy=slot.remedy,
+        remedy=again and f"To compute it again: {again}",
         hook=_hook(hooks.get(slot_hook(slot))),
         filename=filename,
         lineno=lineno,

@@ -17,8 +17,8 @@ import {
 export const MAX_ROWS = 12;
 
 const GRADIENTS = {
-  ok: "has a gradient",
-  none: "None",
+  ok: "got a gradient",
+  none: "none",
   unknown: "no backward yet",
   zero: "zero",
   nan: "NaN or infinite",

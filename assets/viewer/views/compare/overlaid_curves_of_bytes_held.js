@@ -95,7 +95,7 @@ export function paintHeld(canvas, palette, curves, turn = 0.5, paintAxis) {
     }
     ctx.setLineDash([]);
     const [at] = points.find(([, nbytes]) => nbytes === peaks[place]) ?? [0];
-    const isLate = at > 0.6;
+    const isLate = at > 0.6 || Math.abs(at - turn) < 0.1;
     if (!points.length || (place && formatBytes(peaks[0]) === formatBytes(peaks[1]))) return;
     const text = formatBytes(peaks[place]);
     const left = x(at) + (isLate ? -5 : 5);

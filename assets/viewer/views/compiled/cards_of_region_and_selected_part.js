@@ -10,13 +10,6 @@ import { swatch } from "./region_as_svg.js";
 const MOST = 60;
 
 /**
- * @param {string} text
- * @returns {HTMLElement} an item of a list, whose dotted names break at dots
- */
-const breakable = (text) =>
-  h("li", "agv-text", ...text.split(/(?<=\w\.)/).flatMap((part) => [h("wbr"), part]));
-
-/**
  * @param {Store} store
  * @param {import("../../types.js").SceneCompiledRegion} region
  * @returns {HTMLElement[]}
@@ -95,20 +88,11 @@ function saved({ scene }, indices) {
         dotted([place, slot.description, name === slot.name ? "" : slot.name]),
       ),
       h("p", "agv-text", slot.reason),
-      slot.hook !== "" && h("p", "agv-text agv-muted", slot.hook),
+      ...[slot.hook, slot.remedy].map((text) => text && h("p", "agv-text agv-muted", text)),
     );
   });
   if (groups.length > MOST) {
     rows.push(h("p", "agv-muted", `and ${groups.length - MOST} smaller ones`));
-  }
-  const again = [...new Set(slots.flatMap(({ remedy }) => remedy.split(", or ")))]
-    .sort()
-    .filter(Boolean);
-  if (again.length) {
-    rows.push(
-      h("h4", "", "To compute values again instead"),
-      h("ul", "agv-slot-remedies", ...again.map(breakable)),
-    );
   }
   const inputs = slots.filter(({ kind }) => kind === "input");
   const own = sum(slots) - sum(inputs);

@@ -1,13 +1,13 @@
 // @ts-check
 /** The strip of compiled regions, the picture of one, and a card for the selected part. */
 
-import { choice, h, onResize } from "../../dom.js";
+import { choice, h, onResize, pressOne } from "../../dom.js";
 import { formChoice } from "./switch_saved_values_before_after_hooks.js";
 import { icon } from "../../canvas/draw_icon.js";
 import { placeOf } from "../../scene/format_numbers_and_names.js";
 import { itemCard, regionCard } from "./cards_of_region_and_selected_part.js";
 import { storageOf } from "./describe_part.js";
-import { drawPicture } from "./region_as_svg.js";
+import { LEAST_SCALE, drawPicture } from "./region_as_svg.js";
 
 /** @typedef {import("../../types.js").SceneCompiledStep} Step */
 
@@ -64,16 +64,25 @@ export class Compiled {
     const scroll = h("div", { class: "agv-scroll", attrs });
     const initial = pictures.find((each) => each.initial) ?? pictures[0];
     let shown = initial;
+    let isChosen = false;
     const draw = () => {
       const room = scroll.clientWidth ? scroll.clientWidth - PADDING : Infinity;
+      if (!isChosen) {
+        // One whose columns are in a row.
+        const fits = (/** @type {typeof initial} */ each) => each.width * LEAST_SCALE <= room;
+        shown = [initial, ...pictures].find(fits) ?? initial;
+        pressOne(details, shown.detail);
+      }
       this.picture = drawPicture(scene, shown, (item) => this.#select(item), room);
       scroll.replaceChildren(this.picture.element);
       this.picture.mark(this.items);
     };
     const choose = (/** @type {string} */ detail) => {
+      isChosen = true;
       shown = pictures.find((each) => each.detail === detail) ?? shown;
       draw();
     };
+    const details = choice(["blocks", "lines"], "", choose);
     this.#showForm();
     this.main.replaceChildren(
       h(
@@ -82,7 +91,7 @@ export class Compiled {
         h("h3", "", region.name),
         h("span", "agv-muted", region.subtitle),
         region.planned !== "" && h("span", "agv-pill", region.planned),
-        pictures.length > 1 && choice(["blocks", "lines"], initial.detail, choose),
+        pictures.length > 1 && details,
         initial.hooks && this.form,
       ),
       scroll,

@@ -12,7 +12,8 @@ const isAround = ({ style }) => FRAMES.includes(style.split(" ")[0]);
 /** Width of the names of the lanes. */
 const NAMES = 90;
 
-const LEAST_SCALE = 0.8;
+/** Pictures that are wider have their columns below each other. */
+export const LEAST_SCALE = 0.8;
 
 /**
  * @typedef {object} Drawn

@@ -1,7 +1,7 @@
 // @ts-check
 /** The switch between saved values before and after hooks that a compiler has inlined. */
 
-import { choice, setPressed } from "../../dom.js";
+import { choice, pressOne } from "../../dom.js";
 
 /**
  * @param {import("../../shared_view_state.js").Store} store
@@ -11,10 +11,6 @@ export function formChoice(store) {
   const group = choice(["after hooks", "before hooks"], store.savedForm, (name) =>
     store.set("savedForm", /** @type {import("../../shared_view_state.js").SavedForm} */ (name)),
   );
-  store.subscribe(["savedForm"], () => {
-    for (const each of group.children) {
-      setPressed(each, each.textContent === store.savedForm);
-    }
-  });
+  store.subscribe(["savedForm"], () => pressOne(group, store.savedForm));
   return group;
 }

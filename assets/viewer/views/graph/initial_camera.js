@@ -18,8 +18,8 @@ export const READABLE_VICTIM = 0.68;
 const READABLE_REGION = 0.72;
 /** Scale at which nothing needs to be left out, or at which a picture that is too high is scrolled. */
 export const SCROLLED = 0.85;
-/** The width of "backward stopped here" next to a node. */
-const ROLE_WIDTH = 140;
+/** The width of "stopped here" next to a node. */
+const ROLE_WIDTH = 90;
 /** The scale used if not even the width of the graph fits at a readable scale. */
 export const COMFORTABLE = 0.75;
 

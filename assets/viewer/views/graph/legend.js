@@ -84,6 +84,20 @@ function hasGradient(state) {
 }
 
 /**
+ * @param {string} state
+ * @param {import("../../canvas/icon_paths.js").GlyphName} name
+ * @param {"leaf" | "mutation"} hue
+ * @param {string} text
+ * @returns {Entry} the same text in both legends
+ */
+const gradientEntry = (state, name, hue, text) => [
+  glyphSample(name, hue),
+  text,
+  hasGradient(state),
+  text,
+];
+
+/**
  * @param {Scene} scene
  * @param {string} field
  * @returns {boolean} whether any node has it
@@ -135,9 +149,9 @@ const ENTRIES = [
     "parameter",
     ({ parameter_badges }) => parameter_badges.length > 0,
   ],
-  [glyphSample("check", "leaf"), "has a gradient", hasGradient("ok"), "has .grad"],
-  [glyphSample("none", "leaf"), "gradient is None", hasGradient("none"), ".grad is None"],
-  [glyphSample("zero", "mutation"), "gradient is zero", hasGradient("zero"), ".grad is 0"],
+  gradientEntry("ok", "check", "leaf", "got a gradient"),
+  gradientEntry("none", "none", "leaf", "got no gradient"),
+  gradientEntry("zero", "zero", "mutation", "gradient is zero"),
   [
     glyphSample("nan", "mutation"),
     "NaN or infinite",

@@ -401,17 +401,17 @@ function paintWaists(pen, area, picture) {
   const short = shortNames(blocksOf(picture));
   const isAgain = (/** @type {Ribbon} */ ribbon) =>
     !!ribbon.recomputed || isPlanned(picture, ribbon);
+  const width = (/** @type {string} */ form) =>
+    Math.max(...form.split("\n").map((line) => widthOf(pen, line, 10.5, 600))) + 12;
   const pill = (
     /** @type {string[]} */ forms,
     /** @type {Block[]} */ run,
     /** @type {number} */ share,
-    /** @type {string} */ color,
   ) => {
     const [left, right] = [run[0].extent[0], run[run.length - 1].extent[1]].map((position) =>
       xAt(area, position),
     );
-    const width = (/** @type {string} */ form) =>
-      Math.max(...form.split("\n").map((line) => widthOf(pen, line, 10.5, 600))) + 12;
+    const color = share > 0.5 ? palette.recompute : palette.text;
     const text = forms.find((form) => width(form) < right - left - 2);
     if (!text) return;
     const y = area.top + (area.bottom - area.top) * share;
@@ -433,8 +433,8 @@ function paintWaists(pen, area, picture) {
     /** @type {number} */ share,
     /** @type {string} */ part,
   ) => {
-    const color = share > 0.5 ? palette.recompute : palette.text;
-    const nameOf = ({ block, line } = run[0]) => (block ? short(block) : line) || "no module";
+    const nameOf = (/** @type {Block} */ { block, line }) =>
+      (block ? short(block) : line) || "no module";
     const bytes = (/** @type {Block} */ each) =>
       `${nameOf(each)}${part} · ${formatBytes(bytesOf(each))}`;
     // In a narrow picture, a label on each block would cover it.
@@ -445,25 +445,38 @@ function paintWaists(pen, area, picture) {
     ].slice(0, run.length > 1 && area.right - area.left < 500 ? 2 : 3);
     const fits = (/** @type {typeof forms[0]} */ form) =>
       run.every((each) => {
-        const room = xAt(area, each.extent[1]) - xAt(area, each.extent[0]) - 14;
-        return form(each)
-          .split("\n")
-          .every((line) => widthOf(pen, line, 10.5, 600) < room);
+        const [left, right] = each.extent;
+        return width(form(each)) < xAt(area, right) - xAt(area, left) - 2;
       });
     const form = forms.find(fits);
     if (form) {
-      for (const each of run) pill([form(each)], [each], share, color);
+      for (const each of run) pill([form(each)], [each], share);
       return;
     }
     if (run.length === 1) return;
-    const names =
-      runs(run).length > 1
-        ? [...new Set(run.map(nameOf))].join(", ")
-        : nameRange(nameOf(), nameOf(run[run.length - 1]));
-    const all = formatBytes(run.reduce((sum, each) => sum + bytesOf(each), 0));
+    const sum = (/** @type {Block[]} */ blocks) =>
+      blocks.reduce((total, each) => total + bytesOf(each), 0);
+    // Of a loop, the blocks that hold most, and how often they lie here.
+    /** @type {Map<string, Block[][]>} */
+    const kinds = new Map();
+    for (const part of runs(run)) {
+      const kind = nameOf(part[0]).replace(/(^|\.)\d+(–\d+)?/g, "$1*");
+      kinds.set(kind, [...(kinds.get(kind) ?? []), part]);
+    }
+    const [[kind, most], ...others] = [...kinds].sort(
+      ([, a], [, b]) => sum(b.flat()) - sum(a.flat()),
+    );
+    const isJoined = ribbons.some(({ count }) => count > 1);
+    const times = `${isJoined ? "" : ` ×${most.length}`}${others[0] ? ` +${others.length}` : ""}`;
+    const names = most[1]
+      ? kind + times
+      : others[0]
+        ? [...kinds.keys()].join(", ")
+        : nameRange(nameOf(run[0]), nameOf(run[run.length - 1]));
+    const all = formatBytes(sum(run));
     const text = `${names}${part} · ${all} ${word}`;
     const twoLines = `${names}${part}\n${all} ${word}`;
-    pill([...(part ? [] : [`${text} in all`]), text, twoLines], run, share, color);
+    pill([...(part ? [] : [`${text} in all`]), text, twoLines], run, share);
   };
   // In a low picture, the pills of the two halves are farther from the turn.
   const [first, second] = area.bottom - area.top < 300 ? [0.28, 0.74] : [0.38, 0.6];

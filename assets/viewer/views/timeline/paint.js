@@ -239,7 +239,11 @@ function paintBar(pen, bar, left, width, y, hue, name, plotLeft) {
   const { ctx, palette } = pen;
   const isRecompute = bar.kind === "recompute";
   const gap = width > 4 ? 1 : 0;
-  ctx.fillStyle = mix(hue, palette.surface, bar.faint ? 0.22 : isRecompute ? 0.2 : 0.3);
+  ctx.fillStyle = mix(
+    hue,
+    palette.surface,
+    bar.faint ? 0.22 : isRecompute ? 0.2 : 1.9 * palette.nodeTint,
+  );
   const from = Math.max(left, plotLeft);
   const label =
     widthOf(pen, name, 10, bar.faint ? 400 : 600) <= left + width - from - 4 ? name : "";
@@ -258,11 +262,10 @@ function paintBar(pen, bar, left, width, y, hue, name, plotLeft) {
     ctx.setLineDash([]);
   }
   if (!label) return;
-  const color = bar.kind === "module" || bar.kind === "forward" ? palette.text : hue;
   write(pen, label, from + 4, y + BAR_HEIGHT / 2, {
     size: 10,
     weight: bar.faint ? 400 : 600,
-    color,
+    color: palette.text,
   });
 }
 

@@ -141,7 +141,7 @@ export function paintDetaches(pen, look, boxes) {
     let [x, y, left] = [0, 0, 0];
     const header = () => boxes.find((each) => hasHeader(groups, each, box, left, width, y));
     while (above) {
-      [x, y] = [above.x + above.width + 10, above.y - 7];
+      [x, y] = [above.x + above.width + 10, above.y - 9];
       // On the right of the arrow, or else on its left.
       left = x;
       if (x + width < edge && !header()) break;
@@ -164,7 +164,7 @@ export function paintDetaches(pen, look, boxes) {
     }
     ctx.setLineDash([3, 2]);
     // It leads from the box, also from above a header.
-    tracePath(ctx, [x - 24, Math.max(y + 7, box.y)], [x - 24, y], [x - 3, y]);
+    tracePath(ctx, [x - 24, Math.max(y + 9, box.y)], [x - 24, y], [x - 3, y]);
     ctx.stroke();
     ctx.setLineDash([]);
     paintCross(pen, x, y);

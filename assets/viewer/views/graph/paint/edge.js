@@ -113,7 +113,8 @@ export function paintViews(pen, labels) {
   if (pen.scale < 0.6) return taken;
   for (const { line, views, color, background } of labels) {
     if (!line.label) continue;
-    const [x, y] = line.label;
+    const [x, middle] = line.label;
+    const y = middle - 2; // small text is drawn larger
     for (const text of [`${views} view ops`, String(views)]) {
       const width = widthOf(pen, text, 9.5) + 8;
       const [left, right] = [x - width / 2, x + width / 2];

@@ -9,7 +9,13 @@ import {
   paintParameterBadges,
   paintSavedTensorBadges,
 } from "./badges.js";
-import { MAX_CONDENSED, roundRect, widthOf, write } from "../../../canvas/text_fitted_to_width.js";
+import {
+  MAX_CONDENSED,
+  paintText,
+  roundRect,
+  widthOf,
+  write,
+} from "../../../canvas/text_fitted_to_width.js";
 import { mix } from "../../../canvas/theme.js";
 import { paintByteBar } from "./group.js";
 
@@ -72,15 +78,16 @@ export function paintNodeBar({ ctx, palette }, box, node, tint) {
 export function paintNode(pen, box, node, look) {
   if (node.compact) paintCompact(pen, box, node, look);
   else paintTwoParts(pen, box, node, look);
-  paintSavedTensorBadges(pen, box, look.saved, node.right_width);
-  paintParameterBadges(pen, box, look.parameters);
   const { palette } = pen;
   if (node.state === "failed" || node.error) {
     const right = node.compact ? box.x + box.width : box.x + box.width - 1;
     paintGlyph(pen.ctx, "failed", right, box.y, 16, palette.mutation, palette.surface);
     const style = { size: BADGE_TEXT_SIZE, weight: 600, color: palette.mutation };
-    write(pen, roleOf(node), right + 11, box.y - 4, style);
+    const role = roleOf(node);
+    if (role) paintText(pen, role, right + 11, box.y - 4, style);
   }
+  paintSavedTensorBadges(pen, box, look.saved, node.right_width);
+  paintParameterBadges(pen, box, look.parameters);
   if (node.hooks.length) {
     paintGlyph(pen.ctx, "hook", box.x + 1, box.y, 14, palette.surface, palette.text2);
   }
@@ -94,7 +101,7 @@ export function paintNode(pen, box, node, look) {
  * @returns {string}
  */
 export function roleOf({ state }) {
-  if (state === "failed") return "backward stopped here";
+  if (state === "failed") return "stopped here";
   return state === "not_run" ? "never reached" : "";
 }
 
