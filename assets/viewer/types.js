@@ -277,7 +277,7 @@
  *
  * @typedef {object} SceneCallTime
  * @property {number} call index into call_frames; of a node, the line that called backward; -1 if unknown
- * @property {number} origin of a node, the line of its forward op; else the same
+ * @property {number} origin of a node with a forward op, the line of that; else the same
  * @property {string} module the innermost one, the class of the model for its own forward, "" for none
  * @property {string} phase "forward", "backward", "recompute", "optimizer" or "outside"
  * @property {number} step index into steps, -1 without one

@@ -304,7 +304,7 @@ class SceneCallTime:
     """Self times, added up, of what one line ran for one module in one step and one phase."""
 
     call: int  # index into call_frames; of a node, the line that called backward; -1 if unknown
-    origin: int  # of a node, the line of its forward op; else the same
+    origin: int  # of a node with a forward op, the line of that; else the same
     module: str  # the innermost one, the class of the model for its own forward, "" for none
     phase: str  # "forward", "backward", "recompute", "optimizer" or "outside"
     step: int  # index into steps, -1 without one

@@ -233,7 +233,7 @@ def test_comparison_violates_no_rule_of_axe(open_page, axe, traces, tmp_path, pi
     page.goto(report.as_uri())
     page.evaluate(axe)
     script = "axe.run(document).then((found) => found.violations.map((each) => each.id))"
-    page.wait_for_selector(".agv-two-line")
+    page.wait_for_selector(".agv-compare-name")
     page.screenshot(path=picture(f"compare-{scheme}"))
     assert page.evaluate(script) == []
     show_modules(page)
@@ -246,7 +246,7 @@ def test_no_panel_of_a_comparison_covers_another(open_page, traces, tmp_path, wi
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 720})
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-two-line")
+    page.wait_for_selector(".agv-compare-name")
     height = "e => e.getBoundingClientRect().top + e.scrollHeight"
     end = page.locator(".agv-totals").evaluate(height)
     assert end <= page.locator(".agv-compare .agv-panel-table").bounding_box()["y"] + 1
@@ -262,11 +262,11 @@ def test_each_number_of_a_comparison_has_its_name(open_page, traces, tmp_path, w
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 720})
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-two-line")
+    page.wait_for_selector(".agv-compare-name")
     names = page.locator(".agv-totals tbody th")
     assert names.first.text_content() == "held at peak"
     assert all(name.is_visible() for name in names.all())
-    shown = page.locator(".agv-two-line").count() // 2
+    shown = page.locator(".agv-compare-name code").count()
     heading = page.locator(".agv-compare .agv-panel-table .agv-view-head").text_content()
     assert f"{shown} lines, largest first" in heading
 
@@ -353,7 +353,7 @@ def test_modules_hold_at_the_peak_what_they_could_free(open_page, kind):
         assert freed <= held, modules
 
 
-def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
+def test_difference_has_a_sentence_both_folds_and_lines_in_aligned_columns(
     open_page, traces, tmp_path, picture
 ):
     before, after = traces
@@ -371,14 +371,21 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     titles = [title.replace("\xa0", " ") for title in titles]
     assert [peak in title for peak, title in zip(peaks, titles, strict=False)] == [True, True]
     assert ["dashed" in title for title in titles] == [False, False, True]
-    values = page.locator(".agv-two-line .agv-two-value").all_text_contents()
-    assert len(values) % 2 == 0
-    first, second = values[::2], values[1::2]
-    codes = page.locator(".agv-two-line > code").all_text_contents()
-    both = [bool(left and right) for left, right in zip(codes[::2], codes[1::2], strict=True)]
-    assert any(both)
-    for left, right, in_both in zip(first, second, both, strict=True):
-        assert left != right or not in_both
+    heads = page.locator(".agv-panel-table thead th").all_inner_texts()
+    assert heads[1:5] == ["line or module", "held at peak: before", "after", "difference"]
+    rows = page.locator(".agv-panel-table tbody tr:has(code)")
+    assert rows.count() > 1
+    for row in rows.all():
+        cells = row.locator("td").all_inner_texts()
+        assert cells[2] != cells[3] or "→" in "".join(cells[5:])
+        assert ("same" in cells[4]) == (cells[2] == cells[3])
+        # The text of a line is whole, and below its name.
+        name, head = (each.bounding_box() for each in (row.locator("code"), row))
+        assert row.locator("code").evaluate("e => e.scrollWidth <= e.clientWidth")
+        assert name["x"] >= head["x"]
+    places = "rows => rows.map(r => [...r.cells].map(c => Math.round(c.getBoundingClientRect().x)))"
+    of_cells = page.locator(".agv-panel-table tbody tr:has(b, code)").evaluate_all(places)
+    assert len({tuple(each) for each in of_cells}) == 1
     page.screenshot(path=picture("compare-source"))
 
 
@@ -388,11 +395,11 @@ def test_bytes_more_and_less_have_bars_that_add_up(open_page, traces, tmp_path, 
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 900})
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-two-lines")
-    table = page.locator(".agv-compare table.agv-table-stacked:visible").last
+    page.wait_for_selector(".agv-compare-name")
+    table = page.locator(".agv-compare .agv-panel-table table")
+    modules = table.locator("tbody tr:has(.agv-compare-name b)")
     rows = [
-        [cell.text_content() for cell in row.locator("td").all()]
-        for row in table.locator("tbody tr").all()
+        [cell.text_content() for cell in row.locator("td").all()[1:5]] for row in modules.all()
     ]
     peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
     name, *values, difference = rows[0]
@@ -400,11 +407,11 @@ def test_bytes_more_and_less_have_bars_that_add_up(open_page, traces, tmp_path, 
     less = traces[0].saved_bytes().at_peak - traces[1].saved_bytes().at_peak
     assert difference == f"−{format_bytes(less)}"  # noqa: RUF001  a minus
     assert not any("*" in row[0] for row in rows)
-    bars = table.locator(".agv-track > span")
+    bars = modules.locator(".agv-track > span")
     assert bars.count() == len(rows)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=picture(f"compare-bytes-{width}"))
-    table.locator("tbody tr").first.click()
+    modules.first.click()
     page.wait_for_selector(".agv-pane-graph:not([hidden])")
 
 
