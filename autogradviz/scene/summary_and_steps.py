@@ -8,6 +8,7 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     plural,
 )
+from autogradviz.analysis.patch_that_checkpoints_modules import statements_for
 from autogradviz.analysis.phase_times import warm_up
 from autogradviz.analysis.tensor_and_module_tables import name_of_root
 from autogradviz.events import BackwardStarted
@@ -33,10 +34,12 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
     if sizes.at_peak + sizes.older:
         parts.append(f"{format_bytes(sizes.at_peak + sizes.older)} held at peak")
     name = (started.model_name if started else None) or "autograd graph"
+    root = name_of_root(analysis.modules)
     return SceneSummary(
         title=name if title is None else title,
         subtitle=" · ".join(parts),
-        root=name_of_root(analysis.modules),
+        root=root,
+        checkpoint_code=statements_for("{names}", root),
         torch_version=started.torch_version if started else "",
         nodes=len(graph.nodes),
         edges=len(graph.edges),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from viewer_page import Stage, collect_texts, serve_sources
 
 import autogradviz
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.patch_that_checkpoints_modules import code_that_checkpoints
 from autogradviz.scene.payload import to_payload
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
@@ -59,6 +61,18 @@ def test_prediction_of_a_choice_is_that_of_python(open_page, traces):
     assert code == 'trace.predict_memory(checkpoint=["h.*.attn"], offload=["h.*.mlp"])'
     page.get_by_role("button", name="offload h.*.mlp", exact=True).click()
     assert "copied" not in sentence_of(page)
+    # What is checkpointed has the code to paste, which is that of the budget for one of its plans.
+    page.get_by_role("button", name="checkpoint h.*.attn", exact=True).click()
+    page.get_by_role("button", name="checkpoint h.*", exact=True).click()
+    plan = next(each for each in trace._scene.budget_plans if each.name == "h.*")
+    code = page.locator(".agv-memory-code pre")
+    assert code.locator(".agv-patch-new").text_content() == f"+ {plan.after.strip()}"
+    page.get_by_role("button", name="checkpoint h.*", exact=True).click()
+    page.get_by_role("button", name="checkpoint h.*.ln_2", exact=True).click()
+    modules = trace.analysis.modules.values()
+    names = [each.name for each in modules if re.fullmatch(r"h\.\d+\.ln_2", each.name)]
+    assert names not in [[*each.modules] for each in trace._scene.budget_plans]
+    assert code.text_content() == code_that_checkpoints(trace.analysis, names)
 
 
 @pytest.mark.parametrize("name", ["transformer", "checkpointed", "retained", "running_sum"])

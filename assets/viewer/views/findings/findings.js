@@ -193,7 +193,11 @@ function nothingFound(store) {
       h("h4", "", title),
       ...evidence.filter((each) => each.topic === topic).map((each) => evidenceTile(store, each)),
       ...(facts.some((each) => each.lines && each.topic === topic) ? factRows(store, topic) : []),
-      h("div", "agv-muted", `none of ${plural(kinds.length, "kind")} of problems:`),
+      h(
+        "div",
+        "agv-muted",
+        `looked for, and not found, ${plural(kinds.length, "kind")} of problems:`,
+      ),
       h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
     ),
   );
