@@ -15,6 +15,9 @@ import { icon } from "../../canvas/draw_icon.js";
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../types.js").SceneFinding} Finding */
 
+/** Lines of the audit that are listed at first if something was found. */
+const MANY = 2;
+
 export class Findings {
   /**
    * @param {Store} store
@@ -36,10 +39,13 @@ export class Findings {
     });
     /** Indices of the entries of the audit that no finding says already. */
     this.entries = otherEntries(store.scene);
+    this.more = h("div", "agv-audit-more");
+    /** Whether the weaker lines are listed too. */
+    this.isOpen = !store.scene.findings.length;
     this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
     const lists = [
       ...(store.scene.findings.length ? [listHead("Findings"), this.list] : []),
-      ...(this.entries.length ? [listHead("Other lines to know of"), this.audit] : []),
+      ...(this.entries.length ? [listHead("Other lines to know of"), this.audit, this.more] : []),
       ...(store.scene.summary.audited ? [] : [h("p", "agv-empty-text", "This file has no audit.")]),
     ];
     this.element = h(
@@ -74,7 +80,16 @@ export class Findings {
     const { audit_entries } = scene;
     this.element.classList.toggle("agv-one-finding", scene.findings.length === 1 && entry < 0);
     this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
-    this.audit.replaceChildren(...this.entries.map((at) => this.#auditRow(audit_entries[at], at)));
+    this.isOpen ||= this.entries.indexOf(entry) >= MANY;
+    const rows = this.isOpen ? this.entries : this.entries.slice(0, MANY);
+    this.audit.replaceChildren(...rows.map((at) => this.#auditRow(audit_entries[at], at)));
+    const rest = plural(this.entries.length - rows.length, "more line");
+    const open = () => {
+      this.isOpen = true;
+      this.#fill();
+    };
+    const isAll = this.entries.length === rows.length;
+    this.more.replaceChildren(...(isAll ? [] : [button(rest, "agv-link", open, rest)]));
     const chosen = scene.findings[finding];
     const placeOfEntry = nodeOfStep(scene, scene.cause_steps[audit_entries[entry]?.steps[0]]);
     this.main.replaceChildren(
