@@ -412,9 +412,7 @@ def test_bytes_more_and_less_have_bars_that_add_up(open_page, traces, tmp_path, 
     page.wait_for_selector(".agv-compare-name")
     table = page.locator(".agv-compare .agv-panel-table table")
     modules = table.locator("tbody tr:has(.agv-compare-name b)")
-    rows = [
-        [cell.text_content() for cell in row.locator("td").all()[1:5]] for row in modules.all()
-    ]
+    rows = [[cell.text_content() for cell in row.locator("td").all()[1:5]] for row in modules.all()]
     peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
     name, *values, difference = rows[0]
     assert (name, values) == ("all", peaks)

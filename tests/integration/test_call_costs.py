@@ -123,9 +123,7 @@ def test_what_has_no_line_of_its_own_is_of_the_line_that_called_backward(name):
     scene = trace._scene
     assert [row for row in scene.call_times if row.origin < 0] == []
     sums = [
-        row
-        for row in build_flame_rows(trace.analysis, "time")
-        if row.label == "AccumulateGrad"
+        row for row in build_flame_rows(trace.analysis, "time") if row.label == "AccumulateGrad"
     ]
     assert {(row.filename, row.lineno) for row in sums} == {(__file__, marked("BACKWARD"))}
 
