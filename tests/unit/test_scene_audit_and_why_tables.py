@@ -108,8 +108,8 @@ def test_kinds_that_were_looked_for_are_those_of_rules_that_apply():
     searched = [kind for each in checks for kind in each.kinds]
     title = autogradviz.explain("gradients-not-cleared").title
     assert title in next(each.kinds for each in checks if each.topic == "gradients")
-    only_told_by_an_exception = autogradviz.explain("saved-tensor-mutated").title
-    assert only_told_by_an_exception not in searched
+    of_an_exception = autogradviz.explain("saved-tensor-mutated").title
+    assert of_an_exception not in searched
     assert not {slug.replace("-", " ") for slug in codes()} & set(searched)  # sentences, not slugs
     assert len(searched) == len(set(searched))
     assert {"gradients", "writes", "memory"} <= {each.topic for each in checks}

@@ -41,7 +41,7 @@ export class Findings {
     /** Indices of the entries of the audit that no finding says already. */
     this.entries = otherEntries(store.scene);
     this.more = h("div", "agv-audit-more");
-    /** Whether the weaker lines are listed too. */
+    /** True if the weaker lines are listed too. */
     this.isOpen = !store.scene.findings.length;
     this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
     const lists = [
