@@ -96,7 +96,7 @@ export class Store {
     /** @type {Step[]} without the alternatives */
     this.proven = [];
     this.station = 0;
-    this.entry = this.finding < 0 && this.scene.audit_entries.length ? 0 : -1;
+    this.entry = -1;
     /** @type {State["line"]} */
     this.line = null;
     this.step = -1;

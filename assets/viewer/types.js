@@ -77,6 +77,7 @@
  * @property {string} shape
  * @property {Flag} requires_grad when the recording began
  * @property {Flag} called its module was
+ * @property {string} state "frozen", "no gradient", or "never called"
  */
 
 /**
@@ -108,7 +109,7 @@
  * @typedef {object} SceneCheckGroup
  * @property {string} topic of facts with what the recording shows, or one of its own
  * @property {string} title
- * @property {string[]} kinds "gradient counted twice"
+ * @property {string[]} kinds "A gradient is counted twice"
  */
 
 /**
@@ -277,7 +278,7 @@
  *
  * @typedef {object} SceneCallTime
  * @property {number} call index into call_frames; of a node, the line that called backward; -1 if unknown
- * @property {number} origin of a node, the line of its forward op; else the same
+ * @property {number} origin of a node with a forward op, the line of that; else the same
  * @property {string} module the innermost one, the class of the model for its own forward, "" for none
  * @property {string} phase "forward", "backward", "recompute", "optimizer" or "outside"
  * @property {number} step index into steps, -1 without one
@@ -741,6 +742,7 @@
  * @property {number} warm_up how many times as long as each other step step 0 took, 0 if not longer
  * @property {string} folded_text what the nodes are that are not drawn as boxes
  * @property {boolean} fold_first the fold is displayed first, not the graph
+ * @property {string} checkpoint_code statements that checkpoint the modules "{names}" of the built model
  */
 
 /**

@@ -11,6 +11,7 @@ Time is self time:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -19,9 +20,10 @@ from autogradviz.analysis.compiled_region_times import region_times
 from autogradviz.analysis.formatting import display_op_name, short_location, source_line
 from autogradviz.analysis.idle_time import busy_time
 from autogradviz.analysis.phases_of_ops import phases_of_ops
+from autogradviz.events import BackwardStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from autogradviz.analysis.analysis import Analysis
     from autogradviz.analysis.types import SourceLocation, Span
@@ -213,11 +215,14 @@ def _add_ops(analysis: Analysis, rows: _Rows) -> None:
 def _add_runs(analysis: Analysis, rows: _Rows) -> None:
     """Add the self times of nodes, and the recomputations with their operators."""
     title = analysis.module_title
+    stack_at = stacks_of_backwards(analysis)
     times = list(self_times(analysis))
     for span, self_ns in times:
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
         if span.kind == "node":
             location, module = (node.location, title(node)) if node else (None, "")
+            # What has no line of its own, such as the addition to a gradient, is of the backward.
+            location = location or analysis.location(stack_at(span.start_ns))
             rows.add("backward", module, location, span.label, self_ns)
     rest: dict[str, int] = defaultdict(int)
     for span, self_ns in times:
@@ -252,6 +257,25 @@ def backward_times(
             module, location = op.module or region.module, op.location
             yield module, location, op.time_ns, op.duration_ns
             yield region.module, region.location, op.time_ns, -op.duration_ns
+
+
+def stacks_of_backwards(analysis: Analysis) -> Callable[[int], int | None]:
+    """Return a function from a time to the stack of the innermost backward that was running."""
+    stacks = {event.backward_id: event.stack_id for event in analysis.log.of(BackwardStarted)}
+    spans = sorted(
+        (span for span in analysis.timeline.spans if span.kind == "backward"),
+        key=lambda span: span.start_ns,
+    )
+    starts = [span.start_ns for span in spans]
+
+    def stack_at(time_ns: int) -> int | None:
+        for at in range(bisect_right(starts, time_ns) - 1, -1, -1):
+            span = spans[at]
+            if span.end_ns >= time_ns:
+                return None if span.ref is None else stacks[span.ref]
+        return None
+
+    return stack_at
 
 
 def self_times(analysis: Analysis) -> Iterator[tuple[Span, int]]:

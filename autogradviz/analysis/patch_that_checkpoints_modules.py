@@ -93,11 +93,11 @@ def code_that_checkpoints(analysis: Analysis, modules: Iterable[str]) -> str:
     return "".join([first, *(each[each.index("\n\n") + 1 :] for each in others)])
 
 
-def statements_for(names: tuple[str, ...], root: str) -> str:
+def statements_for(names: tuple[str, ...] | str, root: str) -> str:
     """Return statements that checkpoint modules with these names in a model.
 
     Args:
-        names: of the modules, as ``get_submodule`` takes them.
+        names: of the modules, as ``get_submodule`` takes them; or what stands for them.
         root: the name of the model if a comment must have it, else "".
     """
     return _CODE.format(names=names, comment=f"  # model is the {root}" if root else "")

@@ -153,6 +153,12 @@ def overview() -> list[str]:
     return [f"{page.slug:{width}}  {page.title}" for page in found.values()]
 
 
+def title_of(slug: str) -> str:
+    """Return the title of a page, the words of the slug if a plug-in has none."""
+    page = _pages_by_slug().get(slug) or _pages_of_plugins().get(slug)
+    return page.title if page else slug.replace("-", " ")
+
+
 def explain(slug: str) -> Page:
     """Return the documentation page of a finding or an error. Printing it prints its text.
 

@@ -22,6 +22,7 @@ from autogradviz.events import (
     NodeSeen,
     ParameterSeen,
 )
+from autogradviz.explanations.read_pages import title_of
 from autogradviz.scene.finding_stories import MAX_STORIES, StoryBuilder
 from autogradviz.scene.nodes_of_events_and_lines import NodesOfEventsAndLines
 from autogradviz.scene.schema import (
@@ -170,13 +171,13 @@ _TOPICS: Final = (
 
 
 def _check_groups(analysis: Analysis) -> tuple[SceneCheckGroup, ...]:
-    """Return the slugs of the rules that apply to a recording and have what they need."""
+    """Return the titles of what the rules find that apply to a recording."""
     evidence = Evidence(analysis)
     rules = (each for each in all_rules() if each.applies(evidence))
     groups: dict[str, list[str]] = {topic: [] for topic, _, _ in _TOPICS}
     for slug in sorted({slug for each in rules for slug in each.slugs}):
         topic = next(topic for topic, _, begins in _TOPICS if re.match(begins, slug))
-        groups[topic].append(slug.replace("-", " "))
+        groups[topic].append(title_of(slug))
     return tuple(
         SceneCheckGroup(topic=topic, title=title, kinds=tuple(groups[topic]))
         for topic, title, _ in _TOPICS
@@ -251,6 +252,8 @@ class _Steps:
     def __init__(self, scene: Scene, analysis: Analysis) -> None:
         self.rows: list[SceneCauseStep] = []
         self._scene = scene
+        unused = (each for each in scene.unused_parameters if not each.requires_grad)
+        self._frozen = {f"parameter {each.name}" for each in unused}
         self._numbers: dict[object, int] = {}
         self._places = NodesOfEventsAndLines(analysis, scene.nodes, scene.parameter_badges)
 
@@ -278,7 +281,7 @@ class _Steps:
             subject=subject,
             target=self._scene.storages[int(number)].name if kind == "storage" else found.target,
             question=found.question,
-            ordinary=found.question in {HOW, KEPT} or kind == "node",
+            ordinary=found.question in {HOW, KEPT} or kind == "node" or subject in self._frozen,
             steps=tuple(
                 self._number(each.text, each.location, each.events)
                 for each in (*found.steps, *found.alternatives)

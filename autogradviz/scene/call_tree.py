@@ -8,19 +8,18 @@ outermost lines add up to the totals of the recording.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.compiled_region_times import region_times
-from autogradviz.analysis.flame_graph import self_times
+from autogradviz.analysis.flame_graph import self_times, stacks_of_backwards
 from autogradviz.analysis.phases_of_ops import phases_of_ops
-from autogradviz.events import BackwardStarted, RegionEntered, RegionRan
+from autogradviz.events import RegionEntered, RegionRan
 from autogradviz.scene.schema import SceneCallFrame, SceneCallTime
 from autogradviz.support.source_lines_and_libraries import is_installed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Node
@@ -166,12 +165,12 @@ def _times(
         node = analysis.graph.nodes.get(-1 if run.node_id is None else run.node_id)
         module = title(node) if node else ""
         yield frame, frame, module, "forward", run.start_ns, run.own_ns, 1
-    caller_at = _callers(analysis, tree)
+    stack_at = stacks_of_backwards(analysis)
     # Of recomputations, what their ops do not cover: by both callers, module and step.
     outside: dict[tuple[int, int, str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     names = {(region.module or region.function): title(region) for region in analysis.regions}
     for span, self_ns in self_times(analysis):
-        caller = caller_at(span.start_ns)
+        caller = tree.of(stack_at(span.start_ns))
         if span.kind == "recompute":
             region = tree.of_region(span.ref)
             module = names.get(span.label, "")
@@ -179,12 +178,14 @@ def _times(
             row[:] = span.start_ns, row[1] + self_ns, row[2] + 1
             continue
         node = analysis.graph.nodes.get(-1 if span.ref is None else span.ref)
-        origin = NO_FRAME if node is None else tree.of_node(node)
+        own = NO_FRAME if node is None else tree.of_node(node)
+        # What has no line of its own, such as the addition to a gradient, is of the backward.
+        origin = caller if own == NO_FRAME else own
         module = title(node) if node else ""
         yield caller, origin, module, "backward", span.start_ns, self_ns, 1
     for checkpointed in analysis.regions:
         for op in (op for run in checkpointed.recomputations for op in run.ops):
-            caller = caller_at(op.time_ns)
+            caller = tree.of(stack_at(op.time_ns))
             origin = tree.of_recomputed(op.stack_id, caller, checkpointed.region_id)
             module, frame = title(checkpointed), tree.of(op.stack_id)
             yield frame, origin, title(op) or module, "recompute", op.time_ns, op.duration_ns, 1
@@ -192,22 +193,3 @@ def _times(
             outside[region, caller, module, step][1] -= op.duration_ns
     for (origin, caller, module, _), (start_ns, rest_ns, count) in outside.items():
         yield caller, origin, module, "recompute", start_ns, rest_ns, count
-
-
-def _callers(analysis: Analysis, tree: CallTree) -> Callable[[int], int]:
-    """Return a function from a time to the frame of the innermost backward that was running."""
-    stacks = {event.backward_id: event.stack_id for event in analysis.log.of(BackwardStarted)}
-    spans = sorted(
-        (span for span in analysis.timeline.spans if span.kind == "backward"),
-        key=lambda span: span.start_ns,
-    )
-    starts = [span.start_ns for span in spans]
-
-    def caller_at(time_ns: int) -> int:
-        for at in range(bisect_right(starts, time_ns) - 1, -1, -1):
-            span = spans[at]
-            if span.end_ns >= time_ns:
-                return tree.of(stacks[span.ref]) if span.ref is not None else NO_FRAME
-        return NO_FRAME
-
-    return caller_at

@@ -89,6 +89,7 @@ class SceneUnusedParameter:
     shape: str
     requires_grad: bool  # when the recording began
     called: bool  # its module was
+    state: str  # "frozen", "no gradient", or "never called"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ class SceneCheckGroup:
 
     topic: str  # of facts with what the recording shows, or one of its own
     title: str
-    kinds: tuple[str, ...]  # "gradient counted twice"
+    kinds: tuple[str, ...]  # "A gradient is counted twice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +305,7 @@ class SceneCallTime:
     """Self times, added up, of what one line ran for one module in one step and one phase."""
 
     call: int  # index into call_frames; of a node, the line that called backward; -1 if unknown
-    origin: int  # of a node, the line of its forward op; else the same
+    origin: int  # of a node with a forward op, the line of that; else the same
     module: str  # the innermost one, the class of the model for its own forward, "" for none
     phase: str  # "forward", "backward", "recompute", "optimizer" or "outside"
     step: int  # index into steps, -1 without one
@@ -775,6 +776,7 @@ class SceneSummary:
     warm_up: float = 0.0  # how many times as long as each other step step 0 took, 0 if not longer
     folded_text: str = ""  # what the nodes are that are not drawn as boxes
     fold_first: bool = False  # the fold is displayed first, not the graph
+    checkpoint_code: str = ""  # statements that checkpoint the modules "{names}" of the built model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

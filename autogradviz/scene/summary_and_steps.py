@@ -8,6 +8,7 @@ from autogradviz.analysis.formatting import (
     format_bytes,
     plural,
 )
+from autogradviz.analysis.patch_that_checkpoints_modules import statements_for
 from autogradviz.analysis.phase_times import warm_up
 from autogradviz.events import BackwardStarted
 from autogradviz.scene.schema import (
@@ -36,6 +37,7 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         title=name if title is None else title,
         subtitle=" · ".join(parts),
         root=analysis.module_names.root,
+        checkpoint_code=statements_for("{names}", analysis.module_names.root),
         torch_version=started.torch_version if started else "",
         nodes=len(graph.nodes),
         edges=len(graph.edges),

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def build_unused_parameters(analysis: Analysis) -> tuple[SceneUnusedParameter, ...]:
-    """Return the parameters without a node, in the order of their names' definition.
+    """Return the parameters without a node, those first that require a gradient.
 
-    Their modules were not called, or nothing that backward started from depends on them.
+    They are frozen, their modules were not called, or nothing that backward started from depends on
+    them.
     """
     used = {
         node.parameter.tensor.tensor_id
@@ -30,6 +31,8 @@ def build_unused_parameters(analysis: Analysis) -> tuple[SceneUnusedParameter, .
         tensor = analysis.tensors[event.tensor_id]
         if event.buffer or event.tensor_id in used or tensor.storage_id in storages:
             continue
+        is_called = event.module_id in called
+        state = "no gradient" if is_called else "never called"
         rows.setdefault(
             event.tensor_id,
             SceneUnusedParameter(
@@ -37,7 +40,8 @@ def build_unused_parameters(analysis: Analysis) -> tuple[SceneUnusedParameter, .
                 module=event.parameter_name.rpartition(".")[0],
                 shape=format_shape(tensor.shape),
                 requires_grad=event.requires_grad,
-                called=event.module_id in called,
+                called=is_called,
+                state=state if event.requires_grad else "frozen",
             ),
         )
-    return tuple(rows.values())
+    return tuple(sorted(rows.values(), key=lambda row: not row.requires_grad))

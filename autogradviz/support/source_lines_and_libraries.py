@@ -52,7 +52,10 @@ def source_lines(filename: str) -> list[str]:
     """Return the lines of a file, with their ends; an empty list if it cannot be read."""
     if filename not in linecache.cache and not _is_readable(filename):
         return []
-    return linecache.getlines(filename)
+    try:
+        return linecache.getlines(filename)
+    except ValueError:  # no system has a file of this name: "\0"
+        return []
 
 
 def source_line(filename: str, lineno: int) -> str:

@@ -47,6 +47,20 @@ def choose(stage, mechanism):
     return row
 
 
+def test_weaker_lines_of_the_audit_are_listed_on_request(open_page):
+    scene = recordings.audited()
+    stage = Stage(open_page(), replace(scene, findings=scene.findings[-1:]))
+    stage.show("findings")
+    rows = stage.page.locator("[aria-label='Other lines'] [role=option]")
+    more = stage.page.locator(".agv-audit-more button")
+    rest = int(more.text_content().split()[0])
+    assert rows.count() == 2
+    assert rest > 0
+    more.click()
+    assert rows.count() == 2 + rest
+    assert more.count() == 0
+
+
 def test_audit_lists_each_line_with_mechanism_effect_and_explanation(open_page):
     stage = stage_of(open_page)
     row = choose(stage, "cut")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from viewer_page import Stage, collect_texts, serve_sources
 
 import autogradviz
 from autogradviz.analysis.formatting import format_bytes
+from autogradviz.analysis.patch_that_checkpoints_modules import code_that_checkpoints
 from autogradviz.scene.payload import to_payload
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
@@ -59,6 +61,18 @@ def test_prediction_of_a_choice_is_that_of_python(open_page, traces):
     assert code == 'trace.predict_memory(checkpoint=["h.*.attn"], offload=["h.*.mlp"])'
     page.get_by_role("button", name="offload h.*.mlp", exact=True).click()
     assert "copied" not in sentence_of(page)
+    # What is checkpointed has the code to paste, which is that of the budget for one of its plans.
+    page.get_by_role("button", name="checkpoint h.*.attn", exact=True).click()
+    page.get_by_role("button", name="checkpoint h.*", exact=True).click()
+    plan = next(each for each in trace._scene.budget_plans if each.name == "h.*")
+    code = page.locator(".agv-memory-code pre")
+    assert code.locator(".agv-patch-new").text_content() == f"+ {plan.after.strip()}"
+    page.get_by_role("button", name="checkpoint h.*", exact=True).click()
+    page.get_by_role("button", name="checkpoint h.*.ln_2", exact=True).click()
+    modules = trace.analysis.modules.values()
+    names = [each.name for each in modules if re.fullmatch(r"h\.\d+\.ln_2", each.name)]
+    assert names not in [[*each.modules] for each in trace._scene.budget_plans]
+    assert code.text_content() == code_that_checkpoints(trace.analysis, names)
 
 
 @pytest.mark.parametrize("name", ["transformer", "checkpointed", "retained", "running_sum"])
@@ -233,7 +247,7 @@ def test_comparison_violates_no_rule_of_axe(open_page, axe, traces, tmp_path, pi
     page.goto(report.as_uri())
     page.evaluate(axe)
     script = "axe.run(document).then((found) => found.violations.map((each) => each.id))"
-    page.wait_for_selector(".agv-two-line")
+    page.wait_for_selector(".agv-compare-name")
     page.screenshot(path=picture(f"compare-{scheme}"))
     assert page.evaluate(script) == []
     show_modules(page)
@@ -246,7 +260,7 @@ def test_no_panel_of_a_comparison_covers_another(open_page, traces, tmp_path, wi
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 720})
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-two-line")
+    page.wait_for_selector(".agv-compare-name")
     height = "e => e.getBoundingClientRect().top + e.scrollHeight"
     end = page.locator(".agv-totals").evaluate(height)
     assert end <= page.locator(".agv-compare .agv-panel-table").bounding_box()["y"] + 1
@@ -262,11 +276,11 @@ def test_each_number_of_a_comparison_has_its_name(open_page, traces, tmp_path, w
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 720})
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-two-line")
+    page.wait_for_selector(".agv-compare-name")
     names = page.locator(".agv-totals tbody th")
     assert names.first.text_content() == "held at peak"
     assert all(name.is_visible() for name in names.all())
-    shown = page.locator(".agv-two-line").count() // 2
+    shown = page.locator(".agv-compare-name code").count()
     heading = page.locator(".agv-compare .agv-panel-table .agv-view-head").text_content()
     assert f"{shown} lines, largest first" in heading
 
@@ -353,7 +367,7 @@ def test_modules_hold_at_the_peak_what_they_could_free(open_page, kind):
         assert freed <= held, modules
 
 
-def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
+def test_difference_has_a_sentence_both_folds_and_lines_in_aligned_columns(
     open_page, traces, tmp_path, picture
 ):
     before, after = traces
@@ -371,14 +385,21 @@ def test_difference_has_a_sentence_both_folds_and_lines_in_two_columns(
     titles = [title.replace("\xa0", " ") for title in titles]
     assert [peak in title for peak, title in zip(peaks, titles, strict=False)] == [True, True]
     assert ["dashed" in title for title in titles] == [False, False, True]
-    values = page.locator(".agv-two-line .agv-two-value").all_text_contents()
-    assert len(values) % 2 == 0
-    first, second = values[::2], values[1::2]
-    codes = page.locator(".agv-two-line > code").all_text_contents()
-    both = [bool(left and right) for left, right in zip(codes[::2], codes[1::2], strict=True)]
-    assert any(both)
-    for left, right, in_both in zip(first, second, both, strict=True):
-        assert left != right or not in_both
+    heads = page.locator(".agv-panel-table thead th").all_inner_texts()
+    assert heads[1:5] == ["line or module", "held at peak: before", "after", "difference"]
+    rows = page.locator(".agv-panel-table tbody tr:has(code)")
+    assert rows.count() > 1
+    for row in rows.all():
+        cells = row.locator("td").all_inner_texts()
+        assert cells[2] != cells[3] or "→" in "".join(cells[5:])
+        assert ("same" in cells[4]) == (cells[2] == cells[3])
+        # The text of a line is whole, and below its name.
+        name, head = (each.bounding_box() for each in (row.locator("code"), row))
+        assert row.locator("code").evaluate("e => e.scrollWidth <= e.clientWidth")
+        assert name["x"] >= head["x"]
+    places = "rows => rows.map(r => [...r.cells].map(c => Math.round(c.getBoundingClientRect().x)))"
+    of_cells = page.locator(".agv-panel-table tbody tr:has(b, code)").evaluate_all(places)
+    assert len({tuple(each) for each in of_cells}) == 1
     page.screenshot(path=picture("compare-source"))
 
 
@@ -388,23 +409,21 @@ def test_bytes_more_and_less_have_bars_that_add_up(open_page, traces, tmp_path, 
     autogradviz.compare(*traces).html(report)
     page = open_page(viewport={"width": width, "height": 900})
     page.goto(report.as_uri())
-    page.wait_for_selector(".agv-two-lines")
-    table = page.locator(".agv-compare table.agv-table-stacked:visible").last
-    rows = [
-        [cell.text_content() for cell in row.locator("td").all()]
-        for row in table.locator("tbody tr").all()
-    ]
+    page.wait_for_selector(".agv-compare-name")
+    table = page.locator(".agv-compare .agv-panel-table table")
+    modules = table.locator("tbody tr:has(.agv-compare-name b)")
+    rows = [[cell.text_content() for cell in row.locator("td").all()[1:5]] for row in modules.all()]
     peaks = [format_bytes(trace.saved_bytes().at_peak) for trace in traces]
     name, *values, difference = rows[0]
     assert (name, values) == ("all", peaks)
     less = traces[0].saved_bytes().at_peak - traces[1].saved_bytes().at_peak
     assert difference == f"−{format_bytes(less)}"  # noqa: RUF001  a minus
     assert not any("*" in row[0] for row in rows)
-    bars = table.locator(".agv-track > span")
+    bars = modules.locator(".agv-track > span")
     assert bars.count() == len(rows)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=picture(f"compare-bytes-{width}"))
-    table.locator("tbody tr").first.click()
+    modules.first.click()
     page.wait_for_selector(".agv-pane-graph:not([hidden])")
 
 

@@ -67,6 +67,11 @@ def test_source_view_displays_the_bytes_of_each_line(open_page, name):
         cells = row.locator(".agv-cell").all_text_contents()
         if any(cell for cell in cells[:3] if not cell.startswith("in ")):
             shown[int(row.locator(".agv-source-number").text_content())] = cells[:3]
+    # Files that only call others are folded while each line counts by itself.
+    files = stage.page.locator(".agv-source-page section")
+    assert files.count()
+    for file in files.all():
+        assert any(file.locator("[data-line] .agv-cell").all_text_contents())
     sizes = trace.saved_bytes()
     total = stage.page.locator(".agv-source-total", has_text="active").locator(".agv-cell")
     values = [sizes.saved, sizes.at_peak, sizes.recomputed]
@@ -111,6 +116,7 @@ def test_a_line_that_saves_what_another_saved_says_where_it_is_counted(open_page
     line = save_twice.__code__.co_firstlineno + 1
     row = stage.page.locator(".agv-source-line[data-line]", has_text="return y.sin()")
     assert row.locator(".agv-cell").first.text_content() == f"in {line}"
+    assert stage.page.locator(".agv-source-page .agv-tint").is_visible()  # what the tint means
 
 
 def test_cut_tables_say_how_much_they_leave_out(open_page):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import recordings
@@ -63,9 +64,20 @@ def test_a_node_is_in_the_box_of_the_step_that_made_it():
 def test_parameters_without_a_node_are_in_search_and_outline(open_page):
     scene = recordings.audited()
     assert [each.name for each in scene.unused_parameters][-2:] == ["unused.weight", "unused.bias"]
-    stage = Stage(open_page(), scene)
+    healthy = replace(
+        scene.unused_parameters[-1],
+        name="body.weight",
+        module="body",
+        requires_grad=False,
+        state="frozen",
+    )
+    unused = (*scene.unused_parameters, healthy)
+    stage = Stage(open_page(), replace(scene, unused_parameters=unused))
     ghost = stage.page.locator(".agv-unused", has_text="unused")
     assert "never called" in ghost.text_content()
+    frozen = stage.page.locator(".agv-unused", has_text="frozen")
+    colors = [each.evaluate("e => getComputedStyle(e).color") for each in (ghost, frozen)]
+    assert colors[0] != colors[1]
     ghost.click()
     assert "no recorded op reads unused.weight" in stage.page.text_content(".agv-trail")
     stage.page.keyboard.press("Escape")

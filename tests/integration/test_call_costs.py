@@ -117,6 +117,17 @@ def test_times_of_calls_add_up_to_those_of_the_flame_graph(name):
         assert calls == pytest.approx(sum(frames), rel=0.01, abs=2_000)
 
 
+@pytest.mark.parametrize("name", sorted(TRACES))
+def test_what_has_no_line_of_its_own_is_of_the_line_that_called_backward(name):
+    trace = TRACES[name]()
+    scene = trace._scene
+    assert [row for row in scene.call_times if row.origin < 0] == []
+    sums = [
+        row for row in build_flame_rows(trace.analysis, "time") if row.label == "AccumulateGrad"
+    ]
+    assert {(row.filename, row.lineno) for row in sums} == {(__file__, marked("BACKWARD"))}
+
+
 def test_compilations_of_a_backward_are_no_time_of_its_nodes():
     scene = recordings.compiled()
     compiles = [s for s in scene.spans if s.kind == "compile" and not s.depth]

@@ -1235,6 +1235,26 @@ def test_parameters_without_a_gradient_for_one_reason_are_one_finding():
     assert "4 of 6 parameters do not train" in finding.explanation
 
 
+def test_parameters_that_are_frozen_are_not_among_those_that_could_train():
+    model = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("frozen", "head", "unused")})
+    model["frozen"].requires_grad_(requires_grad=False)
+    chain = nn.Sequential(model["frozen"], model["head"])
+    step = recorded(lambda: chain(torch.rand(2, 3)).sum().backward(), model)
+    (finding,) = step.diagnose()
+    assert "2 of 4 parameters do not train" in finding.explanation
+    scene = step._viewer_scene
+    states = {each.name: each.state for each in scene.unused_parameters}
+    assert states == {
+        "unused.weight": "never called",
+        "unused.bias": "never called",
+        "frozen.weight": "frozen",
+        "frozen.bias": "frozen",
+    }
+    ordinary = {each.subject: bool(each.ordinary) for each in scene.answers}
+    assert ordinary["parameter frozen.weight"] is True
+    assert ordinary["parameter unused.weight"] is False
+
+
 class Switching(nn.Module):
     """Takes another branch when it is recomputed."""
 

@@ -11,6 +11,7 @@ from test_audit import INPUT, LOSS, PRODUCT, WEIGHT, gradient, stepped, trace
 
 import autogradviz
 from autogradviz.causes import Mechanism
+from autogradviz.explanations.codes import codes
 from autogradviz.scene import audit_and_why_tables as causes
 
 
@@ -105,10 +106,11 @@ def test_stored_answers_leave_out_buffers():
 def test_kinds_that_were_looked_for_are_those_of_rules_that_apply():
     checks = mixed()._viewer_scene.checks
     searched = [kind for each in checks for kind in each.kinds]
-    assert "gradients not cleared" in next(
-        each.kinds for each in checks if each.topic == "gradients"
-    )
-    assert "saved tensor mutated" not in searched  # only an exception tells
+    title = autogradviz.explain("gradients-not-cleared").title
+    assert title in next(each.kinds for each in checks if each.topic == "gradients")
+    of_an_exception = autogradviz.explain("saved-tensor-mutated").title
+    assert of_an_exception not in searched
+    assert not {slug.replace("-", " ") for slug in codes()} & set(searched)  # sentences, not slugs
     assert len(searched) == len(set(searched))
     assert {"gradients", "writes", "memory"} <= {each.topic for each in checks}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from event_strategies import any_events, events_of
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autogradviz.analysis import Analysis
@@ -19,6 +19,7 @@ from autogradviz.events import (
     OpCalled,
     RecomputeStarted,
     RegionEntered,
+    SourceLineRead,
     TensorSaved,
 )
 from autogradviz.render.graphviz import to_dot
@@ -26,9 +27,14 @@ from autogradviz.render.svg.draw_graph import render_svg
 from autogradviz.scene.build_scene import build_scene
 from autogradviz.scene.payload import to_payload
 
+NO_FILE = SourceLineRead(
+    seq=0, time_ns=0, thread=0, stack_id=None, filename="\0", lineno=0, text=""
+)
+
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(any_events(st.integers(-1, 4)), max_size=40))
+@example([NO_FILE])
 def test_random_events_give_a_picture_and_a_payload(events):
     scene = build_scene(Analysis(Log.from_events(events)), ())
     everything = [group.index for group in scene.groups]

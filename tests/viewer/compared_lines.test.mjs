@@ -89,18 +89,22 @@ test("lines of one side come first, then those whose bytes at the peak differ mo
   ];
   const found = linesThatDiffer(rows);
   assert.deepEqual(
-    found.map(({ label }) => label),
+    found.map(({ name }) => name),
     [
       ...["only before", "only after", "more", "less", "parts"],
       ...["as many, held for less", "little", "saved", "other ops"],
     ],
   );
-  const [parts] = found.filter(({ label }) => label === "parts");
+  const [parts] = found.filter(({ name }) => name === "parts");
   assert.deepEqual(
-    [parts.held, parts.time_ns],
+    [parts.pair, parts.row.time_ns],
     [
       [40, 0],
       [10, 10],
     ],
+  );
+  assert.deepEqual(
+    found.slice(0, 3).map(({ row }) => row.status),
+    ["removed", "added", "changed"],
   );
 });

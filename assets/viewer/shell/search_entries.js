@@ -54,8 +54,8 @@ export function searchEntries(sceneIndex) {
     ...modules,
     ...nodes.map((node) => nodeEntry(sceneIndex, node)),
     ...parameters,
-    ...unused_parameters.map(({ name, shape, module, called }) => ({
-      ...makeEntry("parameter", null, name, [stateOfUnused(called), shape, module]),
+    ...unused_parameters.map(({ name, shape, module, state }) => ({
+      ...makeEntry("parameter", null, name, [state, shape, module]),
       asks: name,
     })),
     ...tensors,
@@ -66,12 +66,6 @@ export function searchEntries(sceneIndex) {
     }),
   ];
 }
-
-/**
- * @param {number} called whether the module of a parameter without a node was called
- * @returns {string}
- */
-export const stateOfUnused = (called) => (called ? "no gradient" : "never called");
 
 /**
  * Return an entry for each name that several nodes share.

@@ -123,8 +123,8 @@ def gradient_missing(evidence: Evidence) -> Iterator[Draft]:
         names[tensor_id] = missing[tensor_id]
         groups[cause.group] = _joined(first, cause), names
     is_awaited = _UNFINISHED_REDUCTION.holds(evidence.analysis)
-    known = evidence.causal_graph.requires_grad.keys() & evidence.analysis.parameters.keys()
-    count = len(known | missing.keys())
+    wanted = {each for each, wants in evidence.causal_graph.requires_grad.items() if wants}
+    count = len((wanted & evidence.analysis.parameters.keys()) | missing.keys())
     for cause, names in sorted(groups.values(), key=_sort_key):
         yield _missing_gradient(cause, names, count, is_awaited=is_awaited)
 

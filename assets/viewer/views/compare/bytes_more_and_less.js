@@ -1,10 +1,9 @@
 // @ts-check
-/** A table, with bars, of the bytes that each module holds more or less in one of two executions. */
+/** The bytes that each module holds more or less in one of two executions, and bars for them. */
 
 import { h } from "../../dom.js";
 import { formatBytes, mergeNumbers, nameRange } from "../../scene/format_numbers_and_names.js";
 import { rowWith } from "../../payload/lazy_rows.js";
-import { table } from "../panels_and_tables.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
@@ -81,8 +80,8 @@ export function mergedName(rows, { kind, module, label }) {
 
 /**
  * @param {Row[]} rows
- * @returns {{row: Row, name: string, pair: number[], most: number}[]} of the modules whose bytes
- *   differ; a module contains those below it
+ * @returns {import("./source_lines_that_differ.js").Place[]} of the modules whose bytes differ; a
+ *   module contains those below it
  */
 export function modulesThatDiffer(rows) {
   const held = heldPair(rows);
@@ -99,37 +98,5 @@ export function modulesThatDiffer(rows) {
     found.unshift({ row: rowWith(total, { depth: 0 }), name: "all", pair: whole });
     found.push({ row: rowWith(total, { depth: 1 }), name: "outside of modules", pair: rest });
   }
-  const differing = found.filter(({ pair: [a, b] }) => a !== b);
-  const most = Math.max(1, ...differing.map(({ pair: [a, b] }) => Math.abs(b - a)));
-  return differing.map((each) => ({ ...each, most }));
-}
-
-/**
- * @param {Row[]} rows
- * @param {(row: Row) => void} show called for a row that was clicked
- * @returns {HTMLElement}
- */
-export function modulesTable(rows, show) {
-  const found = modulesThatDiffer(rows);
-  const what = isHeldKnown(rows) ? "held at the peak" : "saved";
-  const body = h("tbody");
-  for (const { row, name, pair, most } of found) {
-    const label = h("td", "agv-stacked-name", row.depth < 2 ? h("b", "", name) : name);
-    label.style.paddingLeft = `${12 + 14 * row.depth}px`;
-    body.append(
-      h(
-        "tr",
-        { onclick: () => show(row) },
-        label,
-        ...pair.map((nbytes) => h("td", "agv-right", nbytes ? formatBytes(nbytes) : "0")),
-        h("td", {}, differenceBar(pair[1] - pair[0], most)),
-      ),
-    );
-  }
-  if (!found.length) {
-    const text = "Each module holds the same bytes in both.";
-    body.append(h("tr", {}, h("td", { class: "agv-muted", attrs: { colspan: 4 }, text })));
-  }
-  const head = ["module", `${what} before`, "after", "less \u2190 \u2192 more"];
-  return table(head, 1, 2, body, { name: 0, columns: "1fr 1fr 2fr" });
+  return found.filter(({ pair: [a, b] }) => a !== b);
 }

@@ -66,61 +66,55 @@ export function makeComparison(store, palette) {
         folds.element,
       ),
     ),
-    rowsPanel(rows, show),
-    panel(
-      "side",
-      [h("h3", "", "Findings")],
-      h(
-        "div",
-        { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } },
-        ...texts(store),
-      ),
-    ),
+    rowsPanel(rows, show, [before, after], ...differences(store)),
+    ...findingsPanel(store),
   );
 }
 
 /**
  * @param {Store} store
- * @returns {HTMLElement[]}
+ * @returns {HTMLElement[]} the findings of both, none if there are none
  */
-function texts({ scene }) {
+function findingsPanel({ scene }) {
   const findings = scene.compared_texts.filter(({ kind }) => kind === "finding");
+  if (!findings.length) return [];
+  const texts = findings.map(({ aspect, what, before, after }) => {
+    const [mark, color, meaning] = STATUS[aspect];
+    const counts = before === after ? "in both" : `${before} → ${after}`;
+    return h(
+      "p",
+      { title: meaning },
+      h("span", color, mark && `${mark} `),
+      `${what} `,
+      h("span", "agv-muted", counts),
+    );
+  });
+  const body = { class: "agv-panel-body agv-compare-texts", attrs: { tabindex: 0 } };
+  return [panel("side", [h("h3", "", "Findings")], h("div", body, ...texts))];
+}
+
+/**
+ * @param {Store} store
+ * @returns {HTMLElement[]} what else differs, as it is printed
+ */
+function differences({ scene }) {
   const others = scene.compared_texts.filter(({ kind }) => kind === "difference");
-  const none = h("p", "agv-muted", "No finding in either recording.");
+  if (!others.length) return [];
+  const title = `${formatCount(others.length)} differences of ops and counts`;
   return [
-    ...findings.map(({ aspect, what, before, after }) => {
-      const [mark, color, meaning] = STATUS[aspect];
-      const counts = before === after ? "in both" : `${before} → ${after}`;
-      return h(
-        "p",
-        { title: meaning },
-        h("span", color, mark && `${mark} `),
-        `${what} `,
-        h("span", "agv-muted", counts),
-      );
-    }),
-    ...(findings.length ? [] : [none]),
-    ...(others.length
-      ? [
-          h(
-            "details",
-            "agv-section",
-            h(
-              "summary",
-              "agv-muted",
-              `${formatCount(others.length)} differences of ops and counts`,
-            ),
-            ...others.map(({ aspect, what, before, after }, at) =>
-              h(
-                "div",
-                "agv-compare-text",
-                aspect !== others[at - 1]?.aspect && h("span", "agv-compare-aspect", aspect),
-                h("span", "", what),
-                before ? ` ${before} \u2192 ${after}` : `: ${after}`,
-              ),
-            ),
-          ),
-        ]
-      : []),
+    h(
+      "details",
+      "agv-compare-texts",
+      h("summary", "agv-muted", title),
+      ...others.map(({ aspect, what, before, after }, at) =>
+        h(
+          "div",
+          "agv-compare-text",
+          aspect !== others[at - 1]?.aspect && h("span", "agv-compare-aspect", aspect),
+          h("span", "", what),
+          before ? ` ${before} \u2192 ${after}` : `: ${after}`,
+        ),
+      ),
+    ),
   ];
 }

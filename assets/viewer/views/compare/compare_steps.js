@@ -64,7 +64,7 @@ export function makeStepComparison(store, palette) {
         h("p", "agv-difference", sentenceOfSteps(rows)),
         h("div", "agv-compare-top", totals(total, phases, titles, warm, figures()), folds.element),
       ),
-      rowsPanel(rows, show),
+      rowsPanel(rows, show, titles),
     );
   };
   const showFolds = () =>

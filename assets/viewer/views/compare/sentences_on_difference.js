@@ -14,6 +14,8 @@ import { differs } from "../checkpoint/diff_table_rows.js";
 /** @typedef {import("../../types.js").Scene} Scene */
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
 
+/** Of the difference of a module. */
+const NEARLY_ALL = 0.9;
 /** Ops of each side that the sentence on a region names. */
 const MAX_OPS = 3;
 
@@ -49,7 +51,8 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
         ? `backward recomputes nothing instead of ${perStep(again, rows)}`
         : "";
   const result = [peaks(total), checkpoints, stepTimes(rows)].filter(Boolean).join("; ");
-  return [`${capitalized(result)}.`, [ops, largest(rows)].filter(Boolean).join(" ")];
+  const none = texts.every(({ kind }) => kind !== "finding") && "No finding in either.";
+  return [`${capitalized(result)}.`, [ops, largest(rows), none].filter(Boolean).join(" ")];
 }
 
 /**
@@ -57,9 +60,10 @@ export function sentencesOfRuns({ compared_texts, comparison_rows }) {
  * @returns {string} which modules hold more or less, "" if none does
  */
 function largest(rows) {
-  const [module] = modulesThatDiffer(rows)
-    .filter(({ row }) => row.depth === 1)
-    .sort((a, b) => size(b) - size(a));
+  const found = modulesThatDiffer(rows).filter(({ row }) => row.depth > 0);
+  const most = Math.max(...found.map(size));
+  // Of modules in each other, the innermost one that has nearly all of it.
+  const module = found.filter((each) => size(each) >= NEARLY_ALL * most).at(-1);
   if (!module) return "";
   const [before, after] = module.pair;
   const amount = `${formatBytes(size(module))} ${after < before ? "less" : "more"}`;

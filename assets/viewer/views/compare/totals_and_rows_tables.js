@@ -15,19 +15,20 @@ import {
 import { PHASE_MEANINGS } from "../../scene/phase_times.js";
 import { panel, table as tableOf } from "../panels_and_tables.js";
 import {
+  differenceBar,
   hasSeveralSteps,
+  heldPair,
   isHeldKnown,
   mergedName,
-  modulesTable,
+  modulesThatDiffer,
   signed,
 } from "./bytes_more_and_less.js";
-import { linesThatDiffer, sourceColumns } from "./source_lines_that_differ.js";
+import { linesThatDiffer } from "./source_lines_that_differ.js";
 
 /** @typedef {import("../../types.js").SceneComparisonRow} Row */
+/** @typedef {import("./source_lines_that_differ.js").Place} Place */
 
 const MAX_ROWS = 500;
-
-const HEAD = ["", "module or line", "nodes", "saved", "recomputed", "time in ops", "gradient norm"];
 
 /** @type {Record<string, [mark: string, color: string, meaning: string]>} */
 export const STATUS = {
@@ -38,94 +39,127 @@ export const STATUS = {
 };
 
 /**
- * Return the panel with the rows of modules and lines.
+ * Return the panel of the lines and modules that differ, and of all of them.
  *
  * @param {Iterable<Row>} table rows with those of merged modules and of separate ones
  * @param {(row: Row) => void} show called for a row that was clicked
+ * @param {string[]} titles of both
+ * @param {...HTMLElement} below
  * @returns {HTMLElement}
  */
-export function rowsPanel(table, show) {
+export function rowsPanel(table, show, titles, ...below) {
   const rows = [...table];
-  const body = h("tbody");
+  const holder = h("div", { class: "agv-panel-body", attrs: { tabindex: 0 } });
   const count = h("span", "agv-muted");
-  let counted = "";
-  const isSlower = timeBound(rows);
-  const normed = rows.some((row) => row.norm_before !== null || row.norm_after !== null);
-  const head = normed ? HEAD : HEAD.slice(0, -1);
   const means = hasSeveralSteps(rows) && "per step";
+  const held = heldPair(rows);
+  const isKnown = isHeldKnown(rows);
+  const lines = linesThatDiffer(rows);
+  const modules = modulesThatDiffer(rows);
+  const most = Math.max(...[...lines, ...modules].map(({ pair: [a, b] }) => Math.abs(b - a)), 0);
+  const what = isKnown ? "held at peak" : "saved";
+  const isSlower = timeBound(rows);
+  /** @type {[string, (row: Row) => (number | null)[], (value: any) => string][]} */
+  const measures = [
+    ["nodes", ({ nodes }) => nodes, formatCount],
+    ["saved", ({ saved }) => (most && !isKnown ? [] : saved), formatBytes],
+    ["recomputed", ({ recomputed }) => recomputed, formatBytes],
+    ["time in ops", ({ time_ns }) => time_ns, formatDuration],
+    ["gradient norm", (row) => [row.norm_before, row.norm_after], formatNorm],
+  ];
   let merged = true;
-  const differs = rows.some((row) => isPlace(row) && row.status !== "same");
-  let changes = differs; // without differences, the durations of all lines are of interest
-  const fill = () => {
+  const differ = lines.length > 0 || rows.some((row) => isPlace(row) && row.status !== "same");
+  let changes = differ; // without differences, the durations of all lines are of interest
+  let isTree = !lines.length;
+
+  const tableRow = (
+    /** @type {Place} */ { row, name, pair },
+    /** @type {typeof measures} */ own,
+  ) => {
+    const [mark, color, meaning] = STATUS[row.status];
+    const isLine = row.kind === "line";
+    const numbers = [...new Set(row.lines.filter(Boolean))].join(" → ");
+    const text = h(isLine ? "code" : "b", { text: name, title: row.module });
+    const label = h("td", "agv-compare-name agv-stacked-name", text);
+    if (isLine) label.prepend(h("span", "agv-muted", numbers));
+    if (row.other_nodes) label.append(h("div", "agv-muted", row.other_nodes));
+    label.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
+    return h(
+      "tr",
+      { onclick: () => show(row) },
+      h("td", { class: `agv-stacked-hidden ${color}`, title: meaning, text: mark }),
+      label,
+      ...(most
+        ? [...pair.map(bytesCell), h("td", {}, differenceBar(pair[1] - pair[0], most))]
+        : []),
+      ...own.map(([title, pairOf, format]) => {
+        const isTime = title === "time in ops";
+        return pairCell(pairOf(row), format, !isTime || isSlower(row.time_ns));
+      }),
+    );
+  };
+  const head = (/** @type {string} */ text) =>
+    h("tr", {}, h("td", { class: "agv-stacked-name agv-muted", attrs: { colspan: 10 }, text }));
+  const placesOfTree = () => {
     const all = rows.filter((row) => isPlace(row) && Boolean(row.merged) === merged);
     const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
     const shown = found.slice(0, MAX_ROWS);
-    const none = changes ? "No nodes or bytes differ." : "No module or line has nodes.";
-    const attrs = { colspan: HEAD.length };
-    const note = h("td", { class: "agv-stacked-name agv-muted", attrs, text: none });
-    body.replaceChildren(
-      ...(shown.length ? [] : [h("tr", {}, note)]),
-      ...shown.map((row) =>
-        tableRow(row, mergedName(rows, row), isSlower, normed, () => show(row)),
-      ),
-    );
-    const lines = new Set(all.flatMap(({ kind, label }) => (kind === "line" ? [label] : [])));
-    counted = dotted([
-      `${formatCount(linesThatDiffer(rows).length)} of ${plural(lines.size, "line")} differ`,
-      cutText(Math.min(MAX_ROWS, found.length), found.length, "first"),
+    const texts = new Set(all.flatMap(({ kind, label }) => (kind === "line" ? [label] : [])));
+    count.textContent = dotted([
+      `${formatCount(lines.length)} of ${plural(texts.size, "line")} differ`,
+      cutText(shown.length, found.length, "first"),
       means,
     ]);
-    count.textContent = counted;
+    return shown.map((row) => ({ row, name: mergedName(rows, row), pair: held(row) }));
+  };
+  const linesInOrder = () => {
+    const order = lines[0].row.status === "changed" ? "" : ", below those in only one";
+    count.textContent = dotted([`${plural(lines.length, "line")}, largest first${order}`, means]);
+    return lines;
+  };
+  const fill = () => {
+    for (const each of filters) each.hidden = !isTree;
+    const places = isTree ? placesOfTree() : linesInOrder();
+    const around = isTree ? [] : modules;
+    const shown = [...places, ...around];
+    const own = measures.filter(([, pairOf]) => shown.some(({ row }) => pairOf(row).some(Boolean)));
+    const none = changes ? "No nodes or bytes differ." : "No module or line has nodes.";
+    const bytes = most ? [`${what}: ${titles[0]}`, titles[1], "difference"] : [];
+    const names = ["", "line or module", ...bytes, ...own.map(([title]) => title)];
+    const body = h(
+      "tbody",
+      "",
+      ...places.map((each) => tableRow(each, own)),
+      around.length > 0 && head("modules"),
+      ...around.map((each) => tableRow(each, own)),
+      !places.length && head(none),
+    );
+    const columns = "1fr 1fr 1fr 1fr";
+    const { children } = tableOf(names, 2, names.length, body, { name: 1, columns });
+    holder.replaceChildren(...children, ...below);
   };
   const choose = (/** @type {string} */ name) => {
     if (name === "changes" || name === "all") changes = name === "changes";
-    else merged = name === "merged";
+    else if (name === "merged" || name === "each block") merged = name === "merged";
+    else isTree = name !== "lines";
     fill();
   };
-  fill();
-  const tableElement = tableOf(head, 2, head.length, body, {
-    name: 1,
-    columns: "0.7fr 1.3fr 1fr 1.6fr 1fr".slice(0, normed ? undefined : -4),
-  });
-  const columns = sourceColumns(rows);
-  const source =
-    columns &&
-    h(
-      "div",
-      { class: "agv-panel-body", attrs: { tabindex: 0 } },
-      columns,
-      modulesTable(rows, show),
-    );
-  const bytes = isHeldKnown(rows) ? "held at the peak" : "saved";
   const filters = [
-    choice(["changes", "all"], differs ? "changes" : "all", choose),
+    choice(["changes", "all"], differ ? "changes" : "all", choose),
     choice(["merged", "each block"], "merged", choose),
   ];
-  const turn = (/** @type {string} */ name) => {
-    const isTable = name === "modules and lines";
-    for (const each of [...filters, tableElement]) each.hidden = !isTable;
-    if (source) source.hidden = isTable;
-    const own = (columns?.childElementCount ?? 0) / 3;
-    const order = columns?.querySelector(".agv-two-only") ? ", below those in only one" : "";
-    count.textContent = isTable
-      ? counted
-      : dotted([
-          `${plural(own, "line")}, largest first${order}`,
-          means,
-          `on the right, bytes ${bytes}: less ← → more`,
-        ]);
-  };
-  const title = h("h3", "", source ? "What differs" : "Modules and lines");
-  const first = source ? "lines" : "modules and lines";
-  const turns = source ? [choice(["lines", "modules and lines"], first, turn)] : [];
-  const element = panel(
+  fill();
+  const turns = lines.length ? [choice(["lines", "modules and lines"], "lines", choose)] : [];
+  return panel(
     "table",
-    [title, count, h("span", "agv-end", ...turns), ...filters],
-    ...(source ? [source] : []),
-    tableElement,
+    [
+      h("h3", "", lines.length ? "What differs" : "Modules and lines"),
+      count,
+      h("span", "agv-end", ...turns),
+      ...filters,
+    ],
+    holder,
   );
-  turn(first);
-  return element;
 }
 
 /**
@@ -235,36 +269,8 @@ export function totals(total, phases, titles, warm = "", more = []) {
   );
 }
 
-/**
- * @param {Row} row
- * @param {string} text
- * @param {(times: number[]) => boolean} isSlower whether two times differ by more than noise
- * @param {boolean} normed whether there is a column of norms
- * @param {() => void} show
- * @returns {HTMLElement}
- */
-function tableRow(row, text, isSlower, normed, show) {
-  const [mark, color, meaning] = STATUS[row.status];
-  const isLine = row.kind === "line";
-  const numbers = [...new Set(row.lines.filter(Boolean))].join(" → ");
-  const label = h(isLine ? "code" : "b", { text, title: row.module });
-  const name = h("td", "agv-compare-name agv-stacked-name", label);
-  if (isLine) name.prepend(h("span", "agv-muted", numbers));
-  if (row.other_nodes) name.append(h("div", "agv-muted", row.other_nodes));
-  name.style.paddingLeft = `${4 + 14 * Math.max(0, row.depth - 1)}px`;
-  const norms = [row.norm_before, row.norm_after];
-  return h(
-    "tr",
-    { onclick: show },
-    h("td", { class: `agv-stacked-hidden ${color}`, title: meaning, text: mark }),
-    name,
-    pairCell(row.nodes, formatCount),
-    pairCell(row.saved, formatBytes),
-    pairCell(row.recomputed, formatBytes),
-    pairCell(row.time_ns, formatDuration, isSlower(row.time_ns)),
-    normed && pairCell(norms, (norm) => (norm === null ? "none" : formatNorm(norm))),
-  );
-}
+/** @param {number} nbytes */
+const bytesCell = (nbytes) => h("td", "agv-right", nbytes ? formatBytes(nbytes) : "0");
 
 /**
  * @template {number | null} Value
@@ -274,7 +280,7 @@ function tableRow(row, text, isSlower, normed, show) {
  * @returns {HTMLElement}
  */
 function pairCell(pair, format, emphasized = true) {
-  const [before, after] = pair.map((value) => (value === 0 ? "0" : format(value)));
+  const [before, after] = pair.map((each) => (each ? format(each) : each === 0 ? "0" : "none"));
   if (!pair[0] && !pair[1]) return h("td");
   if (before === after) return h("td", "agv-right agv-muted", after);
   const later = emphasized ? h("b", "", after) : after;

@@ -15,6 +15,10 @@ import { icon } from "../../canvas/draw_icon.js";
 /** @typedef {import("../../shared_view_state.js").Store} Store */
 /** @typedef {import("../../types.js").SceneFinding} Finding */
 
+const NONE = "No problems found";
+/** Lines of the audit that are listed at first if something was found. */
+const MANY = 2;
+
 export class Findings {
   /**
    * @param {Store} store
@@ -36,10 +40,15 @@ export class Findings {
     });
     /** Indices of the entries of the audit that no finding says already. */
     this.entries = otherEntries(store.scene);
+    this.more = h("div", "agv-audit-more");
+    /** True if the weaker lines are listed too. */
+    this.isOpen = !store.scene.findings.length;
     this.main = h("div", { class: "agv-main", attrs: { tabindex: 0 } });
     const lists = [
-      ...(store.scene.findings.length ? [listHead("Findings"), this.list] : []),
-      ...(this.entries.length ? [listHead("Other lines to know of"), this.audit] : []),
+      ...(store.scene.findings.length || this.entries.length
+        ? [listHead("Findings"), this.list]
+        : []),
+      ...(this.entries.length ? [listHead("Other lines to know of"), this.audit, this.more] : []),
       ...(store.scene.summary.audited ? [] : [h("p", "agv-empty-text", "This file has no audit.")]),
     ];
     this.element = h(
@@ -73,8 +82,21 @@ export class Findings {
     const { scene, finding, entry } = this.store;
     const { audit_entries } = scene;
     this.element.classList.toggle("agv-one-finding", scene.findings.length === 1 && entry < 0);
-    this.list.replaceChildren(...scene.findings.map((each, at) => this.#entry(each, at)));
-    this.audit.replaceChildren(...this.entries.map((at) => this.#auditRow(audit_entries[at], at)));
+    const found = scene.findings.map((each, at) => this.#entry(each, at));
+    const none = () => this.store.set("entry", -1);
+    this.list.replaceChildren(
+      ...(found.length ? found : [option(entry < 0, none, h("div", "agv-strong", NONE))]),
+    );
+    this.isOpen ||= this.entries.indexOf(entry) >= MANY;
+    const rows = this.isOpen ? this.entries : this.entries.slice(0, MANY);
+    this.audit.replaceChildren(...rows.map((at) => this.#auditRow(audit_entries[at], at)));
+    const rest = plural(this.entries.length - rows.length, "more line");
+    const open = () => {
+      this.isOpen = true;
+      this.#fill();
+    };
+    const isAll = this.entries.length === rows.length;
+    this.more.replaceChildren(...(isAll ? [] : [button(rest, "agv-link", open, rest)]));
     const chosen = scene.findings[finding];
     const placeOfEntry = nodeOfStep(scene, scene.cause_steps[audit_entries[entry]?.steps[0]]);
     this.main.replaceChildren(
@@ -121,14 +143,9 @@ export class Findings {
    */
   #auditRow({ mechanism, word, glyph, steps }, at) {
     const { text, line, filename, lineno } = this.store.scene.cause_steps[steps[0]];
-    const selected = at === this.store.entry;
-    return h(
-      "div",
-      {
-        class: `agv-finding-row agv-entry-row ${selected ? "agv-selected" : ""}`,
-        attrs: { role: "option", "aria-selected": selected },
-        onclick: () => this.store.chooseEntry(at),
-      },
+    const row = option(
+      at === this.store.entry,
+      () => this.store.chooseEntry(at),
       h("span", { title: mechanism }, icon({ stroke: glyph })),
       h(
         "div",
@@ -138,6 +155,8 @@ export class Findings {
         h("div", "agv-muted", dotted([word, formatPlace(filename, lineno)])),
       ),
     );
+    row.classList.add("agv-entry-row");
+    return row;
   }
 
   /**
@@ -146,18 +165,25 @@ export class Findings {
    * @returns {HTMLElement}
    */
   #entry(finding, at) {
-    const selected = at === this.store.finding && this.store.entry < 0;
-    return h(
-      "div",
-      {
-        class: `agv-finding-row ${selected ? "agv-selected" : ""}`,
-        attrs: { role: "option", "aria-selected": selected },
-        onclick: () => this.store.chooseFinding(at),
-      },
+    return option(
+      at === this.store.finding && this.store.entry < 0,
+      () => this.store.chooseFinding(at),
       h("div", "agv-strong", finding.title),
       h("div", "agv-muted", dotted([finding.confidence, findingPlace(finding)])),
     );
   }
+}
+
+/**
+ * @param {boolean} selected
+ * @param {() => void} onclick
+ * @param {...Node} parts
+ * @returns {HTMLElement} a row of a list
+ */
+function option(selected, onclick, ...parts) {
+  const attrs = { role: "option", "aria-selected": selected };
+  const own = { class: `agv-finding-row ${selected ? "agv-selected" : ""}`, attrs, onclick };
+  return h("div", own, ...parts);
 }
 
 /**
@@ -193,14 +219,18 @@ function nothingFound(store) {
       h("h4", "", title),
       ...evidence.filter((each) => each.topic === topic).map((each) => evidenceTile(store, each)),
       ...(facts.some((each) => each.lines && each.topic === topic) ? factRows(store, topic) : []),
-      h("div", "agv-muted", `none of ${plural(kinds.length, "kind")} of problems:`),
+      h(
+        "div",
+        "agv-muted",
+        `looked for, and not found, ${plural(kinds.length, "kind")} of problems:`,
+      ),
       h("ul", "agv-kinds", ...kinds.map((kind) => h("li", "", kind))),
     ),
   );
   return h(
     "article",
     "agv-finding agv-nothing-found",
-    h("h3", "", "No problems found"),
+    h("h3", "", NONE),
     groups.length
       ? h("div", "agv-check-groups", ...groups)
       : block("What the recording shows", ...factRows(store)),

@@ -5,7 +5,6 @@ import { button, h, listen, listHead, onResize, pressInTree } from "../../dom.js
 import { formatCount } from "../../scene/format_numbers_and_names.js";
 import { icon } from "../../canvas/draw_icon.js";
 import { sameItem } from "../../shared_view_state.js";
-import { stateOfUnused } from "../../shell/search_entries.js";
 import { nodesWithin } from "../../scene/scene_index.js";
 
 /** @typedef {import("../../shared_view_state.js").Item} Item */
@@ -260,15 +259,15 @@ function unusedModules(store) {
     if (!modules.has(each.module)) modules.set(each.module, each);
   }
   if (!modules.size) return "";
-  const rows = [...modules].slice(0, MAX_UNUSED).map(([module, { name, called }]) => {
-    const label = module || name;
-    const state = stateOfUnused(called);
+  const rows = [...modules].slice(0, MAX_UNUSED).map(([module, { name, state, requires_grad }]) => {
+    const { root } = store.scene.summary;
+    const label = (module || name).replace(root && `${root}.`, "");
     return button(
       `Why does ${name} have no gradient? ${label} · ${state}`,
-      "agv-unused",
+      requires_grad ? "agv-unused agv-hint" : "agv-unused",
       () => store.ask(`parameter ${name}`, name),
       h("span", "agv-row-label", label),
-      h("span", "agv-muted", state),
+      h("span", "", state),
     );
   });
   const rest = modules.size - rows.length;

@@ -17,6 +17,7 @@ import { stepAt } from "../../scene/step_of_time_or_node.js";
 import { peakIn } from "../../scene/storage_holds.js";
 import { piecesOfKinds } from "../bar_of_kinds.js";
 import { lineLink, panel, table } from "../panels_and_tables.js";
+import { changeOf } from "../saved_memory_fold/memory_budget.js";
 import { heldRows } from "./rows_held_at_peak.js";
 import { ORDER, livePeak } from "../../scene/figures_of_step.js";
 import { ALL, StackedMemory, fillOfAll, kindOfAll } from "./stacked_memory.js";
@@ -358,13 +359,32 @@ export class Memory {
     this.sentence.textContent = unbroken(
       after ? this.#ofChoice(after) : isAll ? allAtPeak(this.store) : this.#ofPeak(),
     );
-    const options = KINDS.flatMap((kind) => {
-      const patterns = [...this.chosen].filter(([, each]) => each.kind === kind).flatMap(namesOf);
-      return patterns.length ? [`${kind}=${JSON.stringify(patterns)}`] : [];
-    });
-    const code = `trace.predict_memory(${options.join(", ")})`;
     this.code.hidden = !after;
-    this.code.replaceChildren(h("code", "", code), copyButton("code", code));
+    this.code.replaceChildren(...(after ? this.#codeOfChoice() : []));
+  }
+
+  /** @returns {HTMLElement[]} what makes the choice, as in the budget of the fold */
+  #codeOfChoice() {
+    const { budget_plans, summary } = this.store.scene;
+    const chosen = [...this.chosen.values()];
+    const modules = [...new Set(chosen.flatMap((each) => each.modules))];
+    if (chosen.some(({ kind }) => kind !== KINDS[0])) {
+      const options = KINDS.flatMap((kind) => {
+        const patterns = [...this.chosen].filter(([, each]) => each.kind === kind).flatMap(namesOf);
+        return patterns.length ? [`${kind}=${JSON.stringify(patterns)}`] : [];
+      });
+      const code = `trace.predict_memory(${options.join(", ")})`;
+      return [h("code", "", code), copyButton("code", code)];
+    }
+    const plan = budget_plans.find(
+      (each) =>
+        each.modules.length === modules.length && modules.every((m) => each.modules.includes(m)),
+    );
+    const prefix = summary.root && `${summary.root}.`;
+    const own = modules.map((name) => `'${name.replace(prefix, "")}'`).join(", ");
+    const names = `(${own}${modules[1] ? "" : ","})`;
+    const after = summary.checkpoint_code.replace("{names}", names);
+    return changeOf(plan ?? { filename: "", lineno: 0, before: "", after });
   }
 
   /** @returns {string} */

@@ -179,16 +179,23 @@ function sentence({ name, modules, of }) {
  * @param {import("../../types.js").Scene} scene
  * @returns {HTMLElement[]}
  */
-function patchOf({ filename, lineno, before, after, added_ns }, { steps }) {
+function patchOf(plan, { steps }) {
+  const { added_ns } = plan;
   const warm = steps.length > 1 ? "" : "; the time of a first step is unreliable";
   const added =
     added_ns < 0
       ? "added time not known: backward did not get there"
       : `about ${formatDuration(added_ns)} more in a step${warm}`;
-  const time = h("p", "agv-muted", added);
+  return [h("p", "agv-muted", added), ...changeOf(plan)];
+}
+
+/**
+ * @param {Pick<Plan, "filename" | "lineno" | "before" | "after">} plan
+ * @returns {HTMLElement[]} the line to change, as a patch, or code for the built model
+ */
+export function changeOf({ filename, lineno, before, after }) {
   if (!lineno)
     return [
-      time,
       h("div", "agv-muted", "where the model is built:"),
       h("pre", { class: "agv-patch", attrs: { tabindex: 0 } }, after),
       copyButton("code", after),
@@ -207,7 +214,6 @@ function patchOf({ filename, lineno, before, after, added_ns }, { steps }) {
     words.slice(words.length - end).join(""),
   ];
   return [
-    time,
     h("div", "agv-muted agv-mono", formatPlace(filename, lineno)),
     h(
       "pre",

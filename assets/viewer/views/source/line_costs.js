@@ -194,7 +194,9 @@ class SourcePage {
     const { scene, step } = this.store;
     const { steps } = scene;
     const timed = scene.summary.warm_up ? "; times without the warm-up" : "";
-    const sums = `sums over ${plural(steps.length, "step")}${timed}; held at peak: at one time; tint: share of bytes or time`;
+    const sums = `sums over ${plural(steps.length, "step")}${timed}; held at peak: at one time; `;
+    const several = steps.length > 1 && step < 0;
+    const tint = h("span", "agv-tint");
     const parts = ownParts(scene, this.costs).filter(({ filename }) => filename);
     const itself = this.mode === "itself" ? " " : " by itself ";
     const lead = (
@@ -215,7 +217,9 @@ class SourcePage {
           ? [`, and ${text}`]
           : [at ? "; " : "", lineLink(this.store, most), itself + text],
       ),
-      ...(steps.length > 1 && step < 0 ? [h("span", "agv-muted agv-sums", sums)] : []),
+      ...(leads.length
+        ? [h("span", "agv-muted agv-sums", several && sums, tint, " share of bytes or time")]
+        : []),
     ];
   }
 
@@ -300,7 +304,8 @@ class SourcePage {
     const packages = new Set(
       store.scene.call_frames.flatMap((frame) => (frame.installed ? frame.filename : [])),
     );
-    const costly = new Set([...costs.lines.values()].map(({ filename }) => filename));
+    const costed = [...costs.lines.values()].filter((part) => this.#costOf(part)?.some(Boolean));
+    const costly = new Set(costed.map(({ filename }) => filename));
     for (const each of store.scene.findings) costly.add(each.culprit_file).add(each.victim_file);
     const rank = (/** @type {string} */ file) => 2 * +packages.has(file) + +!costly.has(file);
     const files = [...store.sceneIndex.source]
