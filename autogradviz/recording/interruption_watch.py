@@ -110,7 +110,7 @@ class InterruptionWatch:
         self._thread: threading.Thread | None = None
         self._handles_sigterm = False
         self._is_finishing = False
-        self._is_due = False  # SIGTERM came while the recording was finished
+        self._is_due = False  # SIGTERM came, and has not ended the process yet
 
     def start(self) -> None:
         """Begin to watch; outside of the main thread, only for hangs."""
@@ -139,7 +139,8 @@ class InterruptionWatch:
             self._handles_sigterm = True
 
     def signal_arrived(self, number: int) -> None:
-        """Let the thread act on a signal, if it has not already begun to."""
+        """Let the thread act on a signal, or ``stop`` if that comes first."""
+        self._is_due = True
         if self._writer >= 0:
             with suppress(OSError):
                 os.write(self._writer, bytes([number]))

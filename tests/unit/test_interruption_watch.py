@@ -39,6 +39,25 @@ os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(10)
 """
 
+STOPPED = """
+import os, signal, sys, time
+from autogradviz.recording.interruption_watch import InterruptionWatch
+reported = lambda reason: (print(reason, flush=True), time.sleep(10))
+watch = InterruptionWatch(reported, lambda: 0)
+watch.start()
+os.kill(os.getpid(), signal.SIGTERM)
+if sys.argv[1] == "reporting":
+    time.sleep(2)
+watch.stop()
+"""
+
+
+@pytest.mark.parametrize("when", ["at once", "reporting"])
+def test_sigterm_before_the_end_of_the_recording_is_not_lost(when):
+    command = [sys.executable, "-c", STOPPED, when]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGTERM
+
 
 @pytest.mark.parametrize(
     ("program", "when"), [(BLOCKED, ""), (WITH_EVENT_LOOP, "during"), (WITH_EVENT_LOOP, "after")]
