@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from autogradviz.events import DeviceTimeRead, RecorderLimited
+from autogradviz.recorder.modules_and_tensors_inside import tensors_inside
 from autogradviz.recorder.torch_internals.keep_dynamo_out import skip_dynamo_recursive
 from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
 
@@ -88,13 +89,14 @@ class DeviceTimes:
     def _devices_of(self, module: torch.nn.Module, module_id: int) -> tuple[int, ...]:
         """Return the devices that hold the parameters and buffers of a module."""
         with DisableTorchFunction():
-            first = next(module.parameters(), None)
+            first = next((each for _, each in tensors_inside(module, "_parameters")), None)
             where = None if first is None else first.device
             known = self._devices.get(module_id)
             if known is not None and known[0] == where:
                 return known[1]
-            tensors = [*module.parameters(), *module.buffers()]
-            found = {each.device for each in tensors if each.device.type == self._type}
+            parameters = tensors_inside(module, "_parameters")
+            tensors = [*parameters, *tensors_inside(module, "_buffers")]
+            found = {each.device for _, each in tensors if each.device.type == self._type}
         devices = tuple(sorted({each.index or 0 for each in found}))
         self._devices[module_id] = where, devices
         return devices

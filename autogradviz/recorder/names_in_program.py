@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from autogradviz.recorder.modules_and_tensors_inside import modules_inside
 from autogradviz.recorder.torch_internals.nodes import name_of_node
 from autogradviz.recorder.user_code_frames import RECORDER_FOLDER, is_user_code
 from autogradviz.support.locks_gc_and_stderr import collector_waiting
@@ -34,7 +35,7 @@ def is_named_by_class(module: torch.nn.Module) -> bool:
     """Return whether the name of its class tells a module: not for a ``Sequential``."""
     if not type(module).__module__.startswith(_CONTAINERS):
         return True
-    return not any(each._parameters for each in module.modules())  # noqa: SLF001 - a loss
+    return not any(each._parameters for _, each in modules_inside(module))  # noqa: SLF001 - a loss
 
 
 def name_in_program(module: torch.nn.Module) -> str:

@@ -110,7 +110,7 @@ class InterruptionWatch:
         self._thread: threading.Thread | None = None
         self._handles_sigterm = False
         self._is_finishing = False
-        self._is_due = False  # SIGTERM came while the recording was finished
+        self._is_due = False  # SIGTERM came, and has not ended the process yet
 
     def start(self) -> None:
         """Begin to watch; outside of the main thread, only for hangs."""
@@ -135,8 +135,15 @@ class InterruptionWatch:
         self._reader, self._writer = reader, writer
         _watched.add(self)
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _ignore)
+            signal.signal(signal.SIGTERM, _leave_to_thread)
             self._handles_sigterm = True
+
+    def signal_arrived(self, number: int) -> None:
+        """Let the thread act on a signal, or ``stop`` if that comes first."""
+        self._is_due = True
+        if self._writer >= 0:
+            with suppress(OSError):
+                os.write(self._writer, bytes([number]))
 
     def finishing(self) -> None:
         """Let SIGTERM wait for ``stop``: the main thread writes the trace."""
@@ -167,7 +174,7 @@ class InterruptionWatch:
             left = signal.set_wakeup_fd(-1)
             if left not in {self._writer, -1}:  # the program has set its own meanwhile
                 signal.set_wakeup_fd(left)
-        if self._handles_sigterm and signal.getsignal(signal.SIGTERM) is _ignore:
+        if self._handles_sigterm and signal.getsignal(signal.SIGTERM) is _leave_to_thread:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._handles_sigterm = False
 
@@ -199,10 +206,10 @@ class InterruptionWatch:
     def _terminate(self) -> None:
         """Report SIGTERM, and let it end the process if the program does not handle it."""
         if self._is_finishing:
-            self._is_due = signal.getsignal(signal.SIGTERM) is _ignore
+            self._is_due = signal.getsignal(signal.SIGTERM) is _leave_to_thread
             return
         self._on_interrupt("SIGTERM")
-        if signal.getsignal(signal.SIGTERM) is _ignore:
+        if signal.getsignal(signal.SIGTERM) is _leave_to_thread:
             # Only the main thread may call signal.signal(), and it does not run.
             libc = ctypes.CDLL(None)
             libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
@@ -222,11 +229,16 @@ def _main_place() -> tuple[int, int] | None:
     return None if frame is None else (id(frame), frame.f_lasti)
 
 
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the thread acts."""
+def _leave_to_thread(number: int, _frame: FrameType | None) -> None:
+    """Tell the thread, which the descriptor of the process did not if the program has set its own.
+
+    An event loop does, and leaves none when it ends.
+    """
+    for watch in list(_watched):
+        watch.signal_arrived(number)
 
 
-PASSING.append(_ignore)
+PASSING.append(_leave_to_thread)
 
 _watched: set[InterruptionWatch] = set()
 

@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 from interpreters import run_forked
+from torch import nn
 
 import autogradviz
 from autogradviz.events import FrameSeen, HookRan, RecorderFailed
@@ -112,4 +113,35 @@ def test_plain_dict_of_hooks_is_recorded_and_restored(engine):
     assert seen == [4.0, 4.0]
     assert hooks == before
     assert len(trace.log.of(HookRan)) == 2
+    assert not trace.log.of(RecorderFailed)
+
+
+class Asked(nn.Module):
+    """A module that notes who lists what it contains."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        self.calls = []
+
+    def forward(self, x):
+        return self.inner(x)
+
+    def named_modules(self, *args, **kwargs):
+        self.calls.append("named_modules")
+        return super().named_modules(*args, **kwargs)
+
+    def _named_members(self, *args, **kwargs):
+        self.calls.append("_named_members")
+        return super()._named_members(*args, **kwargs)
+
+
+@pytest.mark.parametrize("options", [{}, {"break_on": "write:Sequential.0.inner.weight"}])
+def test_methods_of_modules_that_list_their_contents_are_not_called(engine, options):
+    asked = Asked()
+    model = nn.Sequential(asked, nn.ReLU())
+    engine = "python" if options else engine
+    with autogradviz.record(engine=engine, **options) as trace:
+        model(torch.ones(1, 2)).sum().backward()
+    assert asked.calls == []
     assert not trace.log.of(RecorderFailed)

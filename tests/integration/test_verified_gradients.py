@@ -5,6 +5,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 import autogradviz
@@ -578,3 +579,18 @@ def test_input_on_a_kink_has_several_gradients(dtype, monkeypatch):
     monkeypatch.setattr(Clamp, "factor", 2.0)
     [fact] = verify(step).failed
     assert "ClampBackward" in str(fact)
+
+
+def test_gradient_that_is_not_verified_is_still_moved_into_its_leaf():
+    """PyTorch copies a gradient that something else keeps while its leaf receives it."""
+
+    def shares_memory(**options):
+        arrived = []
+        leaf = TwoTensor(torch.rand(3), torch.rand(3)).requires_grad_()
+        leaf.register_hook(lambda grad: arrived.append(grad.a.data_ptr()))
+        with autogradviz.record(**options):
+            (leaf.sin() * 2).sum().backward()
+        return leaf.grad.a.data_ptr() == arrived[0]
+
+    assert shares_memory(engine="python")
+    assert shares_memory(verify=True)

@@ -68,6 +68,7 @@ RECORDER = (  # folders and modules: each may import from the previous ones
     "event_writer",
     "recorder_failures",
     "thread_state",
+    "modules_and_tensors_inside",
     "user_code_frames",
     "source_around_lines",
     "names_in_program",

@@ -20,10 +20,51 @@ time.sleep(60)
 """
 
 
-def test_sigterm_is_reported_and_then_ends_the_process():
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=60, check=False
-    )
+WITH_EVENT_LOOP = """
+import asyncio, os, signal, sys, time
+from autogradviz.recording.interruption_watch import InterruptionWatch
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, print)
+    if sys.argv[1] == "during":
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(10)
+    loop.remove_signal_handler(signal.SIGUSR1)
+
+watch = InterruptionWatch(lambda reason: print(reason, flush=True), lambda: 0)
+watch.start()
+asyncio.run(main())
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(10)
+"""
+
+STOPPED = """
+import os, signal, sys, time
+from autogradviz.recording.interruption_watch import InterruptionWatch
+reported = lambda reason: (print(reason, flush=True), time.sleep(10))
+watch = InterruptionWatch(reported, lambda: 0)
+watch.start()
+os.kill(os.getpid(), signal.SIGTERM)
+if sys.argv[1] == "reporting":
+    time.sleep(2)
+watch.stop()
+"""
+
+
+@pytest.mark.parametrize("when", ["at once", "reporting"])
+def test_sigterm_before_the_end_of_the_recording_is_not_lost(when):
+    command = [sys.executable, "-c", STOPPED, when]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("program", "when"), [(BLOCKED, ""), (WITH_EVENT_LOOP, "during"), (WITH_EVENT_LOOP, "after")]
+)
+def test_sigterm_is_reported_and_then_ends_the_process(program, when):
+    command = [sys.executable, "-c", program, when]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == ("SIGTERM\n", -signal.SIGTERM)
 
 

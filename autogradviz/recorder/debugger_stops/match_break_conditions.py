@@ -29,6 +29,7 @@ from autogradviz.recorder.debugger_stops.saved_tensors_at_breakpoint import (
     shares_memory,
     storage_address,
 )
+from autogradviz.recorder.modules_and_tensors_inside import tensors_inside
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd
 from autogradviz.recorder.torch_internals.hide_frames_from_warnings import source_file
 from autogradviz.recorder.torch_internals.private_api import (
@@ -371,8 +372,8 @@ class StopTable:
         """Find the watched parameters and buffers of a module, by name."""
         names = {each.name for each in self._by_kind["write"] if each.name} - {*self._named}
         prefix = f"{type(module).__name__}."
-        for tensors in (module.named_parameters(), module.named_buffers()):
-            for name, tensor in tensors:
+        for table in ("_parameters", "_buffers"):
+            for name, tensor in tensors_inside(module, table):
                 for wanted in {name, prefix + name} & names:
                     self._named[wanted] = tensor
 

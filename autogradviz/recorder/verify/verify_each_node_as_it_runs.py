@@ -282,7 +282,7 @@ class Verifier:
             for place, gradient in enumerate(received):
                 self._check_edge(tag, backward_id, place, gradient)
             if run.problem:
-                pass
+                run.received = ()  # PyTorch copies a gradient for its leaf if it is kept elsewhere
             elif tag.leaf is not None:
                 grad = node.variable.grad
                 run.problem = _why_unreadable([grad])
