@@ -101,7 +101,7 @@ export function rowsPanel(table, show, titles, ...below) {
   const head = (/** @type {string} */ text) =>
     h("tr", {}, h("td", { class: "agv-stacked-name agv-muted", attrs: { colspan: 10 }, text }));
   const placesOfTree = () => {
-    const all = rows.filter((row) => isPlace(row) && Boolean(row.merged) === merged);
+    const all = withoutSlight(rows.filter((row) => isPlace(row) && Boolean(row.merged) === merged));
     const found = changes ? all.filter((_, at) => containsChange(all, at)) : all;
     const shown = found.slice(0, MAX_ROWS);
     const texts = new Set(all.flatMap(({ kind, label }) => (kind === "line" ? [label] : [])));
@@ -174,6 +174,24 @@ function containsChange(rows, at) {
   let end = at + 1;
   if (kind === "module") while (end < rows.length && rows[end].depth > depth) end++;
   return rows.slice(at, end).some((row) => row.status !== "same");
+}
+
+/**
+ * Leave out lines without nodes and bytes that have less than a hundredth of the time of their
+ * module, such as the line of backward, which accumulates the gradients of each module.
+ *
+ * @param {Row[]} rows
+ * @returns {Row[]}
+ */
+function withoutSlight(rows) {
+  const modules = new Map(
+    rows.flatMap((row) => (row.kind === "module" ? [[row.module, row.time_ns]] : [])),
+  );
+  return rows.filter(({ kind, module, nodes, saved, recomputed, time_ns }) => {
+    const all = modules.get(module);
+    const isBare = ![nodes, saved, recomputed].some((pair) => pair.some(Boolean));
+    return kind !== "line" || !all || !isBare || time_ns.some((ns, at) => ns * 100 > all[at]);
+  });
 }
 
 /** @param {Row} row */
