@@ -77,6 +77,14 @@ _AT_SAVED: Final = {
     "rsqrt": "its derivative overflows next to 0",
 }
 """The same, with ops that are singular only at operands which were read."""
+_FIX_AT_SAVED: Final = {
+    "_softmax": "# leave at least one entry of each row unmasked",
+    "_log_softmax": "# leave at least one entry of each row unmasked",
+    "_linalg_eigh": "# use the eigenvalues alone, or add different small numbers to the diagonal",
+    "_linalg_svd": "# use the singular values alone, or add small noise to the matrix",
+    "exp": "# subtract the largest entry first, or limit the argument: x.clamp(max=20)",
+    "rsqrt": "# compute it in float32: torch.rsqrt(x.float() + 1e-6)",
+}
 _SAFE_ABOVE: Final = {
     **dict.fromkeys(
         ("sqrt", "norm", "pow", "rsqrt", "log", "log2", "log10", "reciprocal", "div"), 0.0
@@ -226,19 +234,20 @@ def _at_singular_operands(
             found.setdefault(place, (index, event))
     for rank, (place, (index, event)) in enumerate([*found.items()][:_AT_MOST]):
         name = graph.op_names[index]
+        called = name.lstrip("_")
         entries = f"{event.entries:,} {'entry' if event.entries == 1 else 'entries'}"
         why = _AT_SAVED.get(name, "it overflowed, or its operands were not finite")
         started = graph.backwards.get(event.backward_id)
         yield Fact(
             mechanism="value",
             culprit=place,
-            effect=f"{name} gave NaN or infinity: {why}",
+            effect=f"{called} gave NaN or infinity: {why}",
             weight=weight("NaN that raised" if raised else "NaN", _HEALED - rank),
             explanation=[
-                f"{name} had {entries} here "
+                f"{called} had {entries} here "
                 + ("that were not finite:" if event.not_finite else "at its singular point:"),
                 place,
-                f"{name}: {why}.",
+                f"{called}: {why}.",
                 "That was read from what it had saved, when this backward started:",
                 None if started is None else graph.analysis.location(started.stack_id),
                 "record(fingerprints=True) records each op that gave or passed on such a value.",
@@ -247,6 +256,7 @@ def _at_singular_operands(
             parameters=tuple(sorted(bad)),
             events=(graph.op_seqs[index], event.seq),
             fix=with_operand_kept_away(place, name)
+            or _FIX_AT_SAVED.get(name)
             or "# keep the argument away from the singular point, for example by clamp_min",
         )
 

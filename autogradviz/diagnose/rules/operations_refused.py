@@ -409,6 +409,7 @@ _LINEAR: Final = frozenset({"addmm", "mm"})
 _MATRIX: Final = 2
 
 
+_CUTS: Final = frozenset({"detach", "detach_"})
 _UNUSED: Final = re.compile(r"Tensor at index (\d+) appears to not have been used in the graph")
 
 
@@ -423,8 +424,8 @@ def _line_that_left_input(
         return None
     tensors = graph.analysis.tensors
     wanted = tensors[inputs[int(named[1])]]
-    places = {
-        graph.analysis.location(graph.stacks[index])
+    readers = [
+        index
         for index, given in enumerate(graph.inputs)
         if graph.phases[index] == "forward"
         and index not in graph.node_of_op
@@ -433,7 +434,10 @@ def _line_that_left_input(
             each == wanted.tensor_id or tensors[each].storage_id == wanted.storage_id is not None
             for each in given
         )
-    }
+    ]
+    detached = [index for index in readers if graph.op_names[index] in _CUTS]
+    used = detached or [index for index in readers if index in graph.value_slice]
+    places = {graph.analysis.location(graph.stacks[index]) for index in used}
     return next(iter(places)) if len(places) == 1 else None
 
 
