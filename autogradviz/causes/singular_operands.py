@@ -39,8 +39,8 @@ def find_singular_ops(
         if found:
             return sorted(found, key=lambda one: -one[0])
     of_first = [event for event in read if event.backward_id == first_bad]
-    taken = [event for event in of_first if event.not_finite and _is_of_leaf(graph, event)]
-    return [] if taken else sorted(_ops(graph, of_first), key=lambda one: one[0])
+    unknown = [event for event in of_first if event.not_finite and _may_be_data(graph, event)]
+    return [] if unknown else sorted(_ops(graph, of_first), key=lambda one: one[0])
 
 
 def _bad_backwards(graph: CausalGraph) -> set[int]:
@@ -99,10 +99,22 @@ def _origin(graph: CausalGraph, event: SingularOperandRead) -> int:
     return NO_OP if position is None else graph.producers(index)[position]
 
 
-def _is_of_leaf(graph: CausalGraph, event: SingularOperandRead) -> bool:
-    """Return whether what is not finite has no node, like a parameter or data."""
+def _may_be_data(graph: CausalGraph, event: SingularOperandRead) -> bool:
+    """Return whether what is not finite may be from data, or from what has no gradient.
+
+    Nothing is known of its contents: only ops with nodes save them.
+    """
     index = graph.op_of_node.get(event.node_id, NO_OP)
-    return index != NO_OP and _origin(graph, event) not in graph.node_of_op
+    if index == NO_OP:
+        return False
+    origin = _origin(graph, event)
+    if origin not in graph.node_of_op:
+        return True
+    leaves = set(graph.leaves.values())
+    return any(
+        made not in graph.node_of_op and tensor not in leaves
+        for tensor, made in zip(graph.inputs[origin], graph.producers(origin), strict=True)
+    )
 
 
 def _position(graph: CausalGraph, index: int, event: SingularOperandRead) -> int | None:
