@@ -123,7 +123,7 @@ _OF_VALUES: Final = re.compile(r"converge|ill-conditioned|singular|invalid value
 """Words of exceptions that NaN in parameters may have caused."""
 
 
-def find_not_finite(  # noqa: C901
+def find_not_finite(  # noqa: C901, PLR0912, PLR0915
     graph: CausalGraph, evidence: Evidence
 ) -> Iterator[Fact]:
     """Yield a fact for each line with an op that may have given the first NaN or infinity."""
@@ -261,9 +261,7 @@ def _at_singular_operands(
         )
 
 
-def _grown_losses(
-    evidence: Evidence, losses: Sequence[LossRead], bad: set[int]
-) -> Fact | None:
+def _grown_losses(evidence: Evidence, losses: Sequence[LossRead], bad: set[int]) -> Fact | None:
     """Return the fact that each loss of a line was much larger than the one before.
 
     Then no op has a singular point: the steps diverge until the numbers of a dtype end.
@@ -285,8 +283,8 @@ def _grown_losses(
         return Fact(
             mechanism="value",
             culprit=place,
-            effect=f"the steps of {steps[0].optimizer_name} diverge: losses grew to {values[-1]:.1e} "
-            "before one was not finite",
+            effect=f"the steps of {steps[0].optimizer_name} diverge: losses grew to "
+            f"{values[-1]:.1e} before one was not finite",
             weight=weight("NaN", _HEALED),
             explanation=[
                 "Losses of this line, in the order of the steps: "

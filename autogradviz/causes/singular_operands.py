@@ -8,11 +8,15 @@ from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.diagnose.evidence.values_not_finite import INTENDED
 from autogradviz.events import BackwardStarted, LossRead, NormRead, SingularOperandRead
 
+_DEPTH: Final = 3
+"""Ops before one that saves no operands, such as a sum."""
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.evidence import Evidence
+
 
 def find_singular_ops(
     graph: CausalGraph, evidence: Evidence, *, in_forward: bool
@@ -39,8 +43,15 @@ def find_singular_ops(
         if found:
             return sorted(found, key=lambda one: -one[0])
     of_first = [event for event in read if event.backward_id == first_bad]
-    unknown = [event for event in of_first if event.not_finite and _may_be_data(graph, event)]
-    return [] if unknown else sorted(_ops(graph, of_first), key=lambda one: one[0])
+    singular = sorted(
+        _ops(graph, [event for event in of_first if not event.not_finite]), key=lambda one: one[0]
+    )
+    not_finite = [event for event in of_first if event.not_finite]
+    sure = [event for event in not_finite if _had_finite(graph, event, of_first)]
+    # Where what is not finite is from is unknown: data, a checkpointed region, a constant.
+    unknown = [_origin(graph, event) for event in not_finite if event not in sure]
+    found = singular or sorted(_ops(graph, sure), key=lambda one: one[0])
+    return [] if unknown and (not found or min(unknown) < found[0][0]) else found
 
 
 def _bad_backwards(graph: CausalGraph) -> set[int]:
@@ -61,10 +72,10 @@ def _not_survived(
     lines = {e.backward_id: evidence.backward_line(e.backward_id)
              for e in graph.analysis.log.of(BackwardStarted)}  # fmt: skip
     finite: dict[object, int] = {}
-    for event in graph.analysis.log.of(LossRead):
-        if event.loss is not None:
-            line = lines.get(event.backward_id)
-            finite[line] = max(event.backward_id, finite.get(line, event.backward_id))
+    for loss in graph.analysis.log.of(LossRead):
+        if loss.loss is not None:
+            line = lines.get(loss.backward_id)
+            finite[line] = max(loss.backward_id, finite.get(line, loss.backward_id))
     places = graph.analysis
     survived = set()
     for event in read:
@@ -99,21 +110,31 @@ def _origin(graph: CausalGraph, event: SingularOperandRead) -> int:
     return NO_OP if position is None else graph.producers(index)[position]
 
 
-def _may_be_data(graph: CausalGraph, event: SingularOperandRead) -> bool:
-    """Return whether what is not finite may be from data, or from what has no gradient.
+def _had_finite(
+    graph: CausalGraph, event: SingularOperandRead, read: list[SingularOperandRead]
+) -> bool:
+    """Return whether the op that gave what is not finite had operands that are known as finite."""
+    return _is_first(graph, _origin(graph, event), read, _DEPTH)
 
-    Nothing is known of its contents: only ops with nodes save them.
-    """
-    index = graph.op_of_node.get(event.node_id, NO_OP)
-    if index == NO_OP:
+
+def _is_first(graph: CausalGraph, index: int, read: list[SingularOperandRead], depth: int) -> bool:
+    """Return whether each operand of an op was saved and finite, or computed from such ones."""
+    node = graph.node_of_op.get(index)
+    if node is None or not depth:
         return False
-    origin = _origin(graph, event)
-    if origin not in graph.node_of_op:
-        return True
-    leaves = set(graph.leaves.values())
-    return any(
-        made not in graph.node_of_op and tensor not in leaves
-        for tensor, made in zip(graph.inputs[origin], graph.producers(origin), strict=True)
+    bad = {each.slot for each in read if each.node_id == node and each.not_finite}
+    known = {
+        each.tensor.tensor_id
+        for each in graph.analysis.saved.values()
+        if each.node_id == node and each.packed_by == "pytorch" and each.slot not in bad
+    }
+    tensors = graph.analysis.tensors
+    leaves = {tensors[each].storage_id for each in graph.leaves.values()}
+    return not bad and all(
+        tensor in known
+        or tensors[tensor].storage_id in leaves
+        or _is_first(graph, made, read, depth - 1)
+        for tensor, made in zip(graph.inputs[index], graph.producers(index), strict=True)
     )
 
 

@@ -69,7 +69,9 @@ def equal_eigenvalues(y):
 
 def overflow_in_half(y):
     row = (y * 0).half()
-    return (row * torch.rsqrt(row.square().mean(-1, keepdim=True) + 1e-6)).float().sum() + y.sum()  # NAMED
+    return (
+        row * torch.rsqrt(row.square().mean(-1, keepdim=True) + 1e-6)
+    ).float().sum() + y.sum()  # NAMED
 
 
 PROGRAMS = [
@@ -154,7 +156,7 @@ def test_an_unused_input_names_the_line_that_left_its_graph():
     weight = torch.rand(3, requires_grad=True)
     position = torch.rand(3, requires_grad=True)
     trace = None
-    with pytest.raises(RuntimeError, match="not have been used"):  # noqa: PT012, SIM117
+    with pytest.raises(RuntimeError, match="not have been used"):
         with autogradviz.record() as trace:
             nearest = torch.cdist(position[:, None], position[:, None]).argmin()
             distance = torch.from_numpy(position.detach().numpy() * 2)  # NAMED
@@ -169,7 +171,7 @@ def test_nan_of_an_earlier_step_comes_before_the_exception_that_it_caused():
     net = torch.nn.Linear(3, 3)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     trace = None
-    with pytest.raises(RuntimeError, match="linalg.eigh"):  # noqa: PT012, SIM117
+    with pytest.raises(RuntimeError, match="linalg.eigh"):
         with autogradviz.record(net) as trace:
             for _ in range(2):
                 y = net(torch.ones(4, 3))

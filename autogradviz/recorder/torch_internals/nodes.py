@@ -107,7 +107,7 @@ def singular_slots(node: Any) -> tuple[tuple[str, _Test], ...]:
     name = node.name()
     if name == "PowBackward0":
         exponent = node._saved_exponent
-        if not isinstance(exponent, float) or exponent.is_integer() and exponent >= 0:
+        if not isinstance(exponent, float) or (exponent.is_integer() and exponent >= 0):
             return ()
         if exponent.is_integer():
             return (("self", _ZERO),)
