@@ -65,7 +65,7 @@ def _bad_backwards(graph: CausalGraph) -> set[int]:
 def _not_survived(
     graph: CausalGraph, evidence: Evidence, read: list[SingularOperandRead]
 ) -> list[SingularOperandRead]:
-    """Return what was read in the last backward of each line, if no later loss was finite.
+    """Return the operands read in the last backward of each line, if no later loss was finite.
 
     With a NaN gradient the parameters, and the next loss of the same line, would be NaN.
     """
@@ -139,7 +139,7 @@ def _is_first(graph: CausalGraph, index: int, read: list[SingularOperandRead], d
 
 
 def _position(graph: CausalGraph, index: int, event: SingularOperandRead) -> int | None:
-    """Return which input of an op was saved in a slot, None if that is not known."""
+    """Return the position of the input of an op that a slot holds, None if it is not known."""
     saved = {
         each.tensor.tensor_id
         for each in graph.analysis.saved.values()

@@ -69,9 +69,9 @@ def equal_eigenvalues(y):
 
 def overflow_in_half(y):
     row = (y * 0).half()
-    return (
-        row * torch.rsqrt(row.square().mean(-1, keepdim=True) + 1e-6)
-    ).float().sum() + y.sum()  # NAMED
+    variance = row.square().mean(-1, keepdim=True)
+    scale = torch.rsqrt(variance + 1e-6)  # NAMED
+    return (row * scale).float().sum() + y.sum()
 
 
 PROGRAMS = [

@@ -109,7 +109,7 @@ def _read_graph(
 
 
 def _saved(node: Any, name: str) -> torch.Tensor | None:
-    """Return what a slot holds, None if no code may read it or it has been freed."""
+    """Return the tensor in a slot, None if no code may read it or it has been freed."""
     try:
         slot = getattr(node, name)
         if isinstance(slot, tuple) or slot is None or slot.unpack_hook is not None:
