@@ -157,6 +157,7 @@ def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Ite
     named: set[object] = set()
     mechanisms: set[Mechanism] = set()
     may_add = any_rule or analysis.error is None
+    ruled = {fact.slug for fact in facts if fact.of_rule and fact.culprit is not None}
     least, left = LEAST_FINDING, _AT_MOST
     for at, fact in enumerate(facts):
         if fact.caught:
@@ -168,6 +169,7 @@ def _chosen(analysis: Analysis, facts: Sequence[Fact], *, any_rule: bool) -> Ite
                 and (analysis.error is None or fact.mechanism in _AFTER_ERRORS)
                 and fact.culprit is not None
                 and fact.culprit not in named
+                and (fact.slug or SLUGS[fact.mechanism]) not in ruled
                 and not (fact.mechanism == "value" and not fact.slug and "value" in mechanisms)
             )
             if not (wanted and may_add and left and fact.weight >= least):

@@ -6,6 +6,7 @@ import ast
 import math
 import re
 from collections import defaultdict
+from itertools import pairwise
 from math import inf, prod
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +15,12 @@ from autogradviz.analysis.formatting import percent, plural
 from autogradviz.analysis.op_calls_and_arguments import MEANS
 from autogradviz.causes.order_of_facts import weight
 from autogradviz.causes.ranges_implied_by_ops import ranges_of
+from autogradviz.causes.singular_operands import find_singular_ops
 from autogradviz.diagnose.fact import Fact
 from autogradviz.diagnose.finding_text import describe_tensor
 from autogradviz.diagnose.source import source_index as source
 from autogradviz.diagnose.source.operands_changed_as_fixes import with_operand_kept_away
+from autogradviz.diagnose.source.parameters_replaced_after_optimizer import optimizer_lines
 from autogradviz.diagnose.source.statements_rewritten_as_fixes import assigned, safe_input
 from autogradviz.events import LossRead, NormRead
 from autogradviz.support.dtype_precision import SIGNIFICAND_BITS
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from autogradviz.analysis import SourceLocation
     from autogradviz.analysis.causal_graph import CausalGraph
     from autogradviz.diagnose.evidence.evidence import Evidence
+    from autogradviz.events import SingularOperandRead
 
 
 # --- not finite -----------------------------------------------------------------------------------
@@ -65,6 +69,22 @@ _VALUE: Final = {
     "_ctc_loss": "it is infinite if an input is shorter than its target, and zero_infinity=False",
 }
 _SINGULAR: Final = {**_DERIVATIVE, **_VALUE}
+_AT_SAVED: Final = {
+    **_SINGULAR,
+    "_log_softmax": _VALUE["_softmax"],
+    "_linalg_eigh": "eigenvectors of equal eigenvalues have no derivative",
+    "_linalg_svd": "vectors of equal singular values have no derivative",
+    "rsqrt": "its derivative overflows next to 0",
+}
+"""The same, with ops that are singular only at operands which were read."""
+_FIX_AT_SAVED: Final = {
+    "_softmax": "# leave at least one entry of each row unmasked",
+    "_log_softmax": "# leave at least one entry of each row unmasked",
+    "_linalg_eigh": "# use the eigenvalues alone, or add different small numbers to the diagonal",
+    "_linalg_svd": "# use the singular values alone, or add small noise to the matrix",
+    "exp": "# subtract the largest entry first, or limit the argument: x.clamp(max=20)",
+    "rsqrt": "# compute it in float32: torch.rsqrt(x.float() + 1e-6)",
+}
 _SAFE_ABOVE: Final = {
     **dict.fromkeys(
         ("sqrt", "norm", "pow", "rsqrt", "log", "log2", "log10", "reciprocal", "div"), 0.0
@@ -81,6 +101,9 @@ _ONLY_GROWS: Final = frozenset({"mul", "prod", "cumprod"})
 """Ops that overflow after other values have become large; an exponential does so at once."""
 _EXP_OVERFLOWS: Final = 88.0  # in float32
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
+_GROWTH: Final = 3.0  # of one loss to the next
+_FEWEST: Final = 2  # losses that show that they grow
+_SHOWN: Final = 4
 _LARGE: Final = 1e10  # a factor that makes overflow in float32 probable
 _KEEPS_NOT_FINITE: Final = frozenset({
     "add", "sub", "rsub", "neg", "mul", "div", "sum", "mean", "abs", "mse_loss", "_to_copy",
@@ -96,9 +119,11 @@ _CHOOSING: Final = {"where": (0, (1, 2)), "masked_fill": (1, (0,)), "masked_fill
 _PAIR: Final = 2
 _HEALED: Final = 4.0  # rank among lines that may have given NaN: the program itself expects it
 _SAYS_SO: Final = re.compile(r"\b(nan|inf|infinite|non-?finite)\b", re.IGNORECASE)
+_OF_VALUES: Final = re.compile(r"converge|ill-conditioned|singular|invalid values", re.IGNORECASE)
+"""Words of exceptions that NaN in parameters may have caused."""
 
 
-def find_not_finite(  # noqa: C901
+def find_not_finite(  # noqa: C901, PLR0912, PLR0915
     graph: CausalGraph, evidence: Evidence
 ) -> Iterator[Fact]:
     """Yield a fact for each line with an op that may have given the first NaN or infinity."""
@@ -126,11 +151,24 @@ def find_not_finite(  # noqa: C901
     else:
         ops = sorted(_carries_not_finite(graph)) if in_forward else graph.slice_ops
     shown = _Shown(graph, evidence)
+    read = find_singular_ops(graph, evidence, in_forward=in_forward and not refused)
     if not in_forward:
-        healed = list(_healed(graph, good))
+        places = {graph.analysis.location(graph.stacks[index]) for index, _ in read}
+        healed = [fact for fact in _healed(graph, good) if not read or fact.culprit in places]
         if healed:
             yield from healed
             return
+    if not in_forward and all(event.not_finite for _, event in read):
+        grown = _grown_losses(evidence, losses, bad)
+        if grown is not None:
+            yield grown
+            return
+    raised = refused or (error is not None and bool(_OF_VALUES.search(error.message)))
+    at_read = list(_at_singular_operands(graph, read, bad, raised=raised))
+    if at_read:
+        yield from at_read
+        return
+    if not in_forward:
         finite = _finite_because_of_loss(graph)
         ops = [index for index in ops if index not in finite or graph.op_names[index] not in _VALUE]
     surely = [index for index in graph.value_slice if shown.is_nan(index)]
@@ -179,6 +217,91 @@ def find_not_finite(  # noqa: C901
             fix=with_operand_kept_away(place, name)
             or "# keep the argument away from the singular point, for example by clamp_min",
         )
+
+
+def _at_singular_operands(
+    graph: CausalGraph,
+    read: Sequence[tuple[int, SingularOperandRead]],
+    bad: set[int],
+    *,
+    raised: bool,
+) -> Iterator[Fact]:
+    """Yield a fact for each line whose op had operands at which it is not finite, in order."""
+    found: dict[SourceLocation, tuple[int, SingularOperandRead]] = {}
+    for index, event in read:
+        place = graph.analysis.location(graph.stacks[index])
+        if place is not None and graph.analysis.user_stack(graph.stacks[index]):
+            found.setdefault(place, (index, event))
+    for rank, (place, (index, event)) in enumerate([*found.items()][:_AT_MOST]):
+        name = graph.op_names[index]
+        called = name.lstrip("_")
+        entries = f"{event.entries:,} {'entry' if event.entries == 1 else 'entries'}"
+        why = _AT_SAVED.get(name, "it overflowed, or its operands were not finite")
+        started = graph.backwards.get(event.backward_id)
+        yield Fact(
+            mechanism="value",
+            culprit=place,
+            effect=f"{called} gave NaN or infinity: {why}",
+            weight=weight("NaN that raised" if raised else "NaN", _HEALED - rank),
+            explanation=[
+                f"{called} had {entries} here "
+                + ("that were not finite:" if event.not_finite else "at its singular point:"),
+                place,
+                f"{called}: {why}.",
+                "That was read from what it had saved, when this backward started:",
+                None if started is None else graph.analysis.location(started.stack_id),
+                "record(fingerprints=True) records each op that gave or passed on such a value.",
+            ],
+            confidence="hint",
+            parameters=tuple(sorted(bad)),
+            events=(graph.op_seqs[index], event.seq),
+            fix=with_operand_kept_away(place, name)
+            or _FIX_AT_SAVED.get(name)
+            or "# keep the argument away from the singular point, for example by clamp_min",
+        )
+
+
+def _grown_losses(evidence: Evidence, losses: Sequence[LossRead], bad: set[int]) -> Fact | None:
+    """Return the fact that each loss of a line was much larger than the one before.
+
+    Then no op has a singular point: the steps diverge until the numbers of a dtype end.
+    """
+    steps = evidence.causal_graph.steps
+    by_line: dict[SourceLocation | None, list[LossRead]] = defaultdict(list)
+    for event in losses:
+        by_line[evidence.backward_line(event.backward_id)].append(event)
+    for line, read in by_line.items():
+        values = [abs(event.loss) for event in read if event.loss is not None]
+        ends = next((at for at, event in enumerate(read) if event.loss is None), len(read))
+        grows = all(_GROWTH * one < other for one, other in pairwise(values))
+        if ends != len(values) or ends < _FEWEST or not grows or values[-1] < _LARGE or not steps:
+            continue
+        stack = evidence.analysis.user_stack(steps[0].stack_id)
+        made = optimizer_lines(evidence.user_files, {steps[0].optimizer_name}, stack)
+        step = next(iter(stack), None)
+        place = made[0] if len(made) == 1 else step
+        return Fact(
+            mechanism="value",
+            culprit=place,
+            effect=f"the steps of {steps[0].optimizer_name} diverge: losses grew to "
+            f"{values[-1]:.1e} before one was not finite",
+            weight=weight("NaN", _HEALED),
+            explanation=[
+                "Losses of this line, in the order of the steps: "
+                + ", ".join(f"{value:.1e}" for value in values[-_SHOWN:]),
+                line,
+                "The optimizer that stepped in between is made here:" if len(made) == 1 else "",
+                place if len(made) == 1 else None,
+                step,
+                "No operand that was read is at a singular point: parameters overflowed.",
+            ],
+            confidence="hint",
+            parameters=tuple(sorted(bad)),
+            events=(read[-1].seq, steps[0].seq),
+            victim=step if step != place else line,
+            fix="# a smaller learning rate, clip_grad_norm_ before the step, or normalized inputs",
+        )
+    return None
 
 
 def _finite_because_of_loss(graph: CausalGraph) -> set[int]:

@@ -111,6 +111,7 @@ from autogradviz.events.losses_and_norms import NotFiniteSeen as NotFiniteSeen
 from autogradviz.events.losses_and_norms import OutputNormRead as OutputNormRead
 from autogradviz.events.losses_and_norms import ParameterNormRead as ParameterNormRead
 from autogradviz.events.losses_and_norms import Place as Place
+from autogradviz.events.losses_and_norms import SingularOperandRead as SingularOperandRead
 from autogradviz.events.losses_and_norms import StepNormRead as StepNormRead
 from autogradviz.events.memory_holders import HeldAs as HeldAs
 from autogradviz.events.memory_holders import MemoryHeld as MemoryHeld

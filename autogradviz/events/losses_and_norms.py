@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from autogradviz.events.base import Event
-from autogradviz.events.field_types import BackwardId, OpSeq, TensorId, event
+from autogradviz.events.field_types import BackwardId, NodeId, OpSeq, TensorId, event
 
 Place: TypeAlias = Literal["root", "gradient"]
 """The object that a norm belongs to: a root of a backward, or the ``.grad`` of a leaf."""
@@ -51,6 +51,22 @@ class LossDivisorRead(Event):
     backward_id: BackwardId
     tensor_id: TensorId  # the divisor
     divisor: float
+
+
+@event()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingularOperandRead(Event):
+    """A node had saved entries at which the derivative of its op is NaN or infinite.
+
+    Read when a backward starts from a number on the CPU, from saved tensors on the CPU: always if
+    the number is NaN or infinite, else while reading takes a small share of the time.
+    """
+
+    backward_id: BackwardId
+    node_id: NodeId
+    slot: str  # "self", "other" or "result"
+    entries: int  # how many
+    not_finite: bool  # they are NaN or infinite themselves, and the op is not singular there
 
 
 @event()

@@ -43,7 +43,7 @@ from autogradviz.diagnose.source.statements_rewritten_as_fixes import (
     without_graph_for_numpy,
 )
 from autogradviz.event_log.match_ops_to_nodes import custom_functions
-from autogradviz.events import BackwardEnded
+from autogradviz.events import BackwardEnded, BackwardStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -289,6 +289,14 @@ def operation_refused(evidence: Evidence) -> Iterator[Draft]:
         suspects = [underived]
         lines += ["The operator without that derivative is called here:", underived]
     changed = _changed_statement(message, error.location)
+    left = _line_that_left_input(evidence, graph, message)
+    if left is not None:
+        suspects = [left]
+        lines += ["The graph of that tensor ends at this line, which no other line replaces:", left]
+        numbers = "numpy" in left.text or "tolist" in left.text
+        changed = ("" if numbers else without_call(left, "detach", "data")) or (
+            "# compute this line from the tensor itself, not from a copy without its graph"
+        )
     if failed is not None and not changed:
         changed = _with_integers(graph, failed, error.location)
     if failed is not None and not changed:
@@ -399,6 +407,38 @@ def _fitting(
 
 _LINEAR: Final = frozenset({"addmm", "mm"})
 _MATRIX: Final = 2
+
+
+_CUTS: Final = frozenset({"detach", "detach_"})
+_UNUSED: Final = re.compile(r"Tensor at index (\d+) appears to not have been used in the graph")
+
+
+def _line_that_left_input(
+    evidence: Evidence, graph: CausalGraph, message: str
+) -> SourceLocation | None:
+    """Return the only line that read an unused input of a backward without its graph."""
+    named = _UNUSED.search(message)
+    started = evidence.analysis.log.of(BackwardStarted)[-1:]
+    inputs = (started[0].input_tensor_ids or ()) if started else ()
+    if named is None or int(named[1]) >= len(inputs):
+        return None
+    tensors = graph.analysis.tensors
+    wanted = tensors[inputs[int(named[1])]]
+    readers = [
+        index
+        for index, given in enumerate(graph.inputs)
+        if graph.phases[index] == "forward"
+        and index not in graph.node_of_op
+        and any(tensors[made].dtype == wanted.dtype for made in graph.outputs[index])
+        and any(
+            each == wanted.tensor_id or tensors[each].storage_id == wanted.storage_id is not None
+            for each in given
+        )
+    ]
+    detached = [index for index in readers if graph.op_names[index] in _CUTS]
+    used = detached or [index for index in readers if index in graph.value_slice]
+    places = {graph.analysis.location(graph.stacks[index]) for index in used}
+    return next(iter(places)) if len(places) == 1 else None
 
 
 def _without_derivative(graph: CausalGraph, message: str) -> SourceLocation | None:

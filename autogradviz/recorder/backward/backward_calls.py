@@ -20,6 +20,7 @@ from autogradviz.events import (
     BackwardStarted,
     RecorderLimited,
 )
+from autogradviz.recorder.backward.singular_operands import SingularOperands
 from autogradviz.recorder.raised_errors import describe, explained_error, frames_of
 from autogradviz.recorder.torch_internals.keep_dynamo_out import (
     is_compiled_autograd_enabled,
@@ -67,6 +68,7 @@ class BackwardTable:
         self._runs = runs
         self._hooks = hooks
         self._steps = steps
+        self.singular = SingularOperands(session, gradients, nodes)
         self._ids = count()  # a number for each call, whichever threads call at once
         self._reported_compiled = False
         self.watch: Any = None
@@ -209,6 +211,7 @@ def observe_backward(
         call = session.guarded("backward", table.begin, t_outputs, args, kwargs)
         if call is not None:
             session.guarded("leaves", gradients.copy_losses, call.backward_id, t_outputs)
+            session.guarded("leaves", table.singular.read, call.backward_id, t_outputs)
         try:
             result = original(t_outputs, *args, **kwargs)
         except BaseException as error:

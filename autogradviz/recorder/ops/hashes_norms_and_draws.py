@@ -180,6 +180,11 @@ def readable(tensor: torch.Tensor) -> bool:
     return tensor.dtype in _FLOATING and _has_bits(tensor)
 
 
+def readable_numbers(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has real or whole entries that can be read on its device."""
+    return not tensor.is_complex() and _has_bits(tensor)
+
+
 def number_of(tensor: torch.Tensor) -> float | None:
     """Return the number in a tensor of one number on the CPU, None if it cannot be read."""
     known = tensor.is_cpu and tensor.numel() == 1 and not tensor.is_complex() and _has_bits(tensor)

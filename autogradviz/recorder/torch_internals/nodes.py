@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -62,6 +63,69 @@ def divisors_of(loss: torch.Tensor) -> list[torch.Tensor]:
             break
         node = next((each for each, _ in node.next_functions if each is not None), None)
     return [each for each in found if isinstance(each, torch.Tensor) and each.dim() == 0]
+
+
+# --- where the derivative of an op is not finite --------------------------------------------------
+#
+# Whatever the incoming gradient of such an entry is, also 0, the gradient is NaN or infinite.
+
+
+_Test: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _at_most(least: float) -> _Test:
+    return lambda given: given <= least
+
+
+_ZERO: Final[_Test] = lambda given: given == 0  # noqa: E731
+_BEYOND_1: Final[_Test] = lambda given: given.abs() >= 1  # noqa: E731
+_SINGULAR: Final[dict[str, tuple[tuple[str, _Test], ...]]] = {
+    "SqrtBackward0": (("result", _ZERO),),
+    "LogBackward0": (("self", _at_most(0)),),
+    "Log2Backward0": (("self", _at_most(0)),),
+    "Log10Backward0": (("self", _at_most(0)),),
+    "Log1PBackward0": (("self", _at_most(-1)),),
+    "DivBackward0": (("other", _ZERO),),
+    "ReciprocalBackward0": (("result", torch.isinf),),
+    "RsqrtBackward0": (("result", lambda given: torch.isinf(given * given * given)),),
+    "ExpBackward0": (("result", torch.isinf),),
+    "Expm1Backward0": (("result", torch.isinf),),
+    "AcosBackward0": (("self", _BEYOND_1),),
+    "AsinBackward0": (("self", _BEYOND_1),),
+    "AtanhBackward0": (("self", _BEYOND_1),),
+    "SoftmaxBackward0": (("result", torch.isnan),),
+    "LogSoftmaxBackward0": (("result", torch.isnan),),
+    "LinalgEighBackward0": (("eigenvalues", lambda given: given.diff(dim=-1) == 0),),
+    "LinalgSvdBackward0": (("S", lambda given: given.diff(dim=-1) == 0),),
+    "CtcLossBackward0": (("result", torch.isinf),),
+}
+"""By node: slots, and the test for entries at which the derivative is not finite."""
+
+
+def singular_slots(node: Any) -> tuple[tuple[str, _Test], ...]:
+    """Return the slots of a node that tell where the derivative of its op is not finite."""
+    name = node.name()
+    if name == "PowBackward0":
+        exponent = node._saved_exponent
+        if not isinstance(exponent, float) or (exponent.is_integer() and exponent >= 0):
+            return ()
+        if exponent.is_integer():
+            return (("self", _ZERO),)
+        return (("self", _at_most(0) if exponent < 1 else lambda given: given < 0),)
+    return _SINGULAR.get(name, ())
+
+
+def walk_nodes(roots: Iterable[torch.Tensor], most: int) -> Iterator[Any]:
+    """Yield the nodes of the graph of tensors, at most so many."""
+    waiting = [node for node in map(safe_grad_fn, roots) if node is not None]
+    seen = set(waiting)
+    while waiting and len(seen) <= most:
+        node = waiting.pop()
+        yield node
+        for target, _ in node.next_functions:
+            if target is not None and target not in seen:
+                seen.add(target)
+                waiting.append(target)
 
 
 # --- the Python function that computes the gradient of a node -------------------------------------
