@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SHARE: Final = 0.01
 """Of the time, for reading while all losses are finite."""
-ALLOWANCE_S: Final = 0.05
+ALLOWANCE_S: Final = 0.003
 """Seconds of reading before that share counts, so that the first steps are read."""
 MAX_NODES: Final = 20_000
 MAX_ENTRIES: Final = 1 << 22
@@ -89,15 +89,18 @@ def _read_graph(
 ) -> Iterator[tuple[int, Any, str, int, bool]]:
     """Yield the position of a node in the forward, the node, slot, entries, and how they are."""
     for node in walk_nodes(roots, MAX_NODES):
-        order = node._sequence_nr()  # noqa: SLF001 - the documented way
         singular = singular_slots(node)
+        if not singular and not is_bad:
+            continue
+        order = node._sequence_nr()  # noqa: SLF001 - the documented way
         entries = 0
         for slot, is_singular in singular:
             tensor = _saved(node, f"_raw_saved_{slot}")
             if tensor is None:
                 continue
-            entries = int(is_singular(tensor).sum())
-            if entries:
+            where = is_singular(tensor)
+            if where.any():
+                entries = int(where.sum())
                 yield order, node, slot, entries, False
         if not is_bad or entries:
             continue

@@ -104,7 +104,7 @@ _SINGULAR: Final[dict[str, tuple[tuple[str, _Test], ...]]] = {
 
 def singular_slots(node: Any) -> tuple[tuple[str, _Test], ...]:
     """Return the slots of a node that tell where the derivative of its op is not finite."""
-    name = node.name()
+    name = type(node).__name__
     if name == "PowBackward0":
         exponent = node._saved_exponent
         if not isinstance(exponent, float) or (exponent.is_integer() and exponent >= 0):
