@@ -116,7 +116,7 @@ def test_plain_dict_of_hooks_is_recorded_and_restored(engine):
     assert not trace.log.of(RecorderFailed)
 
 
-class Asked(nn.Module):
+class Listed(nn.Module):
     """A module that notes who lists what it contains."""
 
     def __init__(self):
@@ -138,10 +138,10 @@ class Asked(nn.Module):
 
 @pytest.mark.parametrize("options", [{}, {"break_on": "write:Sequential.0.inner.weight"}])
 def test_methods_of_modules_that_list_their_contents_are_not_called(engine, options):
-    asked = Asked()
-    model = nn.Sequential(asked, nn.ReLU())
+    listed = Listed()
+    model = nn.Sequential(listed, nn.ReLU())
     engine = "python" if options else engine
     with autogradviz.record(engine=engine, **options) as trace:
         model(torch.ones(1, 2)).sum().backward()
-    assert asked.calls == []
+    assert listed.calls == []
     assert not trace.log.of(RecorderFailed)
