@@ -5,6 +5,7 @@ What varies between machines and runs is not compared digit by digit:
 - Durations are equal.
 - Fingerprints of tensor contents depend on the last bits of a result, which depend on the
   processor. They are numbered by first occurrence: equal ones must be equal, others different.
+- The memory of the machine, and what other examples hold of it, are equal.
 - Decimal numbers are equal if they differ by less than a hundredth, as results in bfloat16 do.
 """
 
@@ -14,6 +15,7 @@ import doctest
 import math
 import re
 
+MEMORY = re.compile(r"which has \S+ \wB in all|^In use were .*$", re.MULTILINE)
 DURATION = re.compile(r"\b[\d.,]+ (?:µs|ms|s)\b")
 FINGERPRINT = re.compile(r"\b[0-9a-f]{16}\b")
 DECIMAL = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
@@ -28,7 +30,7 @@ def is_same_output(expected: str, output: str) -> bool:
 
 def _without_variable_parts(text: str) -> str:
     numbers: dict[str, int] = {}
-    text = DURATION.sub("0 s", text)
+    text = MEMORY.sub("memory", DURATION.sub("0 s", text))
     return FINGERPRINT.sub(lambda found: f"#{numbers.setdefault(found[0], len(numbers))}", text)
 
 

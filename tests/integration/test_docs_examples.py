@@ -70,6 +70,9 @@ def test_pages_of_findings_show_the_finding_of_their_example():
         ("a 00112233aabbccdd b 00112233aabbccdd", "a 99112233aabbccdd b 99112233aabbccdd", True),
         ("a 00112233aabbccdd b 00112233aabbccdd", "a 99112233aabbccdd b 88112233aabbccdd", False),
         ("3 nodes, 1.5 kB", "4 nodes, 1.5 kB", False),
+        ("which has 25 GB in all", "which has 8.1 GB in all", True),
+        ("In use were 3 kB gradients.", "In use were 9 kB other tensors.", True),
+        ("which has 25 GB", "which has 8 GB", False),
         ("begin ... end 2.0", "begin 7.5 end 2.0", True),
     ],
 )

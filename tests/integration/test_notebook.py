@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 from compare_outputs import is_same_output
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-TUTORIALS = NOTEBOOKS[1:]
+# The last one prints into a widget, which needs a kernel.
+TUTORIALS = NOTEBOOKS[1:-1]
 RUNNER = Path(__file__).with_name("run_notebook.py")
 SHOWN_ANYWHERE = {"image/svg+xml", "image/png", "text/plain"}
 PLOT = "application/vnd.plotly.v1+json"
@@ -28,10 +29,14 @@ def path(request):
 
 @pytest.fixture(scope="module")
 def ran():
-    """Return the first notebook after a run in a kernel; nbclient raises if a cell fails."""
+    """Return the first notebook after a run in a kernel."""
+    return run_in_kernel(NOTEBOOKS[0])
+
+
+def run_in_kernel(path):
+    """Return a notebook after a run in a kernel; nbclient raises if a cell fails."""
     from nbclient import NotebookClient
 
-    path = NOTEBOOKS[0]
     notebook = read(path)
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute(cwd=str(path.parent))
     return notebook
@@ -90,6 +95,19 @@ def test_tutorials_print_what_they_show(tutorial, tmp_path):
         assert all(is_same_output(o.data["text/plain"], ran["result"]) for o in results)
         plots = [o for o in stored.outputs if PLOT in o.get("data", {})]
         assert not plots or PLOT in ran["kinds"] or ran["result"]
+
+
+@pytest.mark.slow(reason="starts a kernel")
+@needs_documented_torch
+def test_callbacks_of_the_viewer_print_into_a_widget(monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("AUTOGRADVIZ_CACHE", str(tmp_path))  # without the native engine, as above
+    ran = code_cells(run_in_kernel(NOTEBOOKS[-1]))
+    stored = code_cells(read(NOTEBOOKS[-1]))
+    for one, other in zip(ran, stored, strict=True):
+        assert is_same_output(printed(other), printed(one))
+    (shown,) = [cell for cell in ran if "details" in cell.source.splitlines()]
+    assert kinds(shown) == {WIDGET, "text/plain"}
 
 
 def test_trace_is_displayed_as_a_widget_with_a_picture(ran):
