@@ -119,3 +119,45 @@ def test_words_where_no_statement_is_known_to_fit(call, returned, fix, sentence,
     assert finding.slug == "gradient-refused"
     assert finding.fix == fix
     assert sentence in finding.explanation or not sentence
+
+
+KEPT = """
+import torch
+class Times(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, n, x):
+        ctx.n = n
+        return x * n
+    @staticmethod
+    def backward(ctx, g):
+        {returned}
+x = torch.ones(6, 4, requires_grad=True)
+n = {n}
+Times.apply(n, x).sum().backward()
+found = [x.grad]
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "fix"),
+    [
+        ("3", f"return (None, g * ctx.n){GENERAL}"),
+        ("torch.full((4,), 3.0)", f"return (None, g * ctx.n){GENERAL}"),
+        (
+            "torch.full((4,), 3.0, requires_grad=True)",
+            "# return 2 values, not 1: one for each argument of forward (of n, x),\n"
+            "# None for one that is no tensor or needs no gradient",
+        ),
+    ],
+)
+def test_an_argument_kept_on_ctx_gets_no_gradient_if_it_needs_none(n, fix, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(KEPT.format(returned="return g * ctx.n", n=n))
+    with pytest.raises(RuntimeError), autogradviz.record() as trace:
+        runpy.run_path(str(path))
+    finding = trace.diagnose()[0]
+    assert finding.fix == fix
+    if not fix.startswith("#"):
+        path.write_text(KEPT.format(returned=fix, n=n))
+        [found] = runpy.run_path(str(path))["found"]
+        assert (found == 3).all()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from autogradviz.diagnose.evidence.custom_functions import applied_at, class_name
 from autogradviz.diagnose.finding_text import join_names
 from autogradviz.diagnose.source import source_index as source
-from autogradviz.events import NO_ID, NodeSeen, NodeStarted
+from autogradviz.events import NO_ID, ContextTensorKept, NodeSeen, NodeStarted
 from autogradviz.support.source_lines_and_libraries import lines_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _COUNT: Final = re.compile(r"incorrect number of gradients \(expected (\d+), got
 _INDEX: Final = re.compile(r"invalid gradient at index (\d+) - (.*)")
 _SHAPES: Final = re.compile(r"got \[([\d, ]*)\] but expected shape compatible with \[([\d, ]*)\]")
 _NOT_NONE: Final = re.compile(r"different than None at position (\d+)")  # counted from 1
-_NUMBERS: Final = frozenset({"int", "float", "bool", "str", "tuple", "list", "dict", "None"})
+_NO_TENSORS: Final = frozenset({"int", "float", "bool", "str", "tuple", "list", "dict", "None"})
 _MOST_VALUES: Final = 5  # of which each order is tried
 _ORDER: Final = "  # in the order of forward's arguments: "
 _GENERAL: Final = "  # as many as forward has arguments, each of its shape"
@@ -408,7 +408,8 @@ class _Returned:
     ) -> None:
         """Find which arguments are tensors, if their number decides it."""
         names = [each.name for each in found]
-        for name, is_tensor in self._kinds_in_source(given, forward):
+        is_decided = tensor_count == len(found)  # all of them are
+        for name, is_tensor in () if is_decided else self._kinds_in_source(given, forward):
             if name in names:
                 found[names.index(name)].is_tensor = is_tensor
         position = _NOT_NONE.search(self._message)
@@ -429,11 +430,20 @@ class _Returned:
         """Yield the arguments of which the source says whether they are tensors."""
         for argument, passed in zip_longest(given, self._passed()[: len(given)]):
             kind = "" if argument.annotation is None else ast.unparse(argument.annotation)
-            if "Tensor" in kind or kind in _NUMBERS or isinstance(passed, ast.Constant):
+            if "Tensor" in kind or kind in _NO_TENSORS or isinstance(passed, ast.Constant):
                 yield argument.arg, "Tensor" in kind
         for node in source.own_nodes(forward):
             if isinstance(node, ast.Call) and source.last_name(node.func) == "save_for_backward":
                 yield from ((part.id, True) for part in node.args if isinstance(part, ast.Name))
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+                kept = {each.attr for each in node.targets if isinstance(each, ast.Attribute)}
+                if kept:  # on ctx, which is the node
+                    yield node.value.id, bool(kept & self._tensors_on_node())
+
+    def _tensors_on_node(self) -> set[str]:
+        """Return the attributes of the node that are tensors, without parameters."""
+        events = self._evidence.analysis.log.of(ContextTensorKept)
+        return {each.attribute for each in events if each.node_id == self._node.node_id}
 
     def _passed(self) -> list[ast.expr]:
         """Return the arguments of the call that applied the Function; [] if it is not known."""
