@@ -120,6 +120,26 @@ class Net(nn.Module):
 net = Net(size=8)
 net(torch.randn(2, 1, 6, 6)).sum().backward()
 """
+TWO_LAYERS_ON_A_LINE = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(9, 4); self.fc2 = nn.Linear(4, 2)
+    def forward(self, x):
+        return self.fc2(self.fc1(x).relu())
+net = Net()
+net(torch.randn(2, 6)).sum().backward()
+"""
+TWO_LAYERS_IN_A_STATEMENT = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(6, 4), nn.Linear(5, 2)
+    def forward(self, x):
+        return self.fc2(self.fc1(x).relu())
+net = Net()
+net(torch.randn(2, 6)).sum().backward()
+"""
 METER = """
 class Meter:
     def __init__(self):

@@ -16,6 +16,7 @@ from autogradviz.diagnose.blame.gradients_lost import (
     find_requires_grad_off,
     is_made_of_literals,
 )
+from autogradviz.diagnose.blame.gradients_returned import corrected_return
 from autogradviz.diagnose.blame.search_gradient_cuts import CutSearch
 from autogradviz.diagnose.blame.tensors_carried_between_steps import (
     CarriedGraph,
@@ -618,6 +619,9 @@ def function_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
     ]
     if returns:
         victim = applied_at(evidence, node) or node.location
+        sentence, fix = corrected_return(
+            evidence, node, returns[-1], error.message, is_only=len(returns) == 1
+        )
         yield Draft(
             title=f"The backward of {name} returned an invalid gradient",
             culprit=returns[-1],
@@ -625,12 +629,12 @@ def function_gradient_refused(evidence: Evidence) -> Iterator[Draft]:
             explanation=[
                 "It returns here:",
                 returns[-1],
+                sentence,
                 "A backward returns one gradient for each argument of forward after ctx, in that "
                 "order: a tensor of that argument's shape, or None.",
                 *_used_at(victim),
             ],
-            fix=(with_value_changed(returns[-1], "({}, None)") or "return grad_of_first, None")
-            + "  # as many as forward has arguments, each of its shape",
+            fix=fix,
             confidence="certain" if len(returns) == 1 else "likely",
             evidence=(error, node),
         )

@@ -400,7 +400,10 @@ def _fitting(
     changed = f"{module_in_code(graph.analysis, module.name)} = {made}"
     place = next(iter(lines_of_constructor(graph, graph.inputs[failed][weight.position])), None)
     if place is not None:
-        changed = with_argument_changed(place, "Linear", "in_features", features) or changed
+        attribute = module.name.rpartition(".")[2]
+        changed = (
+            with_argument_changed(place, "Linear", "in_features", features, attribute) or changed
+        )
     at = "" if place is None else f"at {short_location(place)}: "
     return place, f"{changed}  # {at}it gets {features} features"
 

@@ -348,41 +348,59 @@ def with_number_changed(location: SourceLocation | None, old: float, new: int) -
 
 
 def with_argument_changed(
-    location: SourceLocation, function: str, name: str, value: int
+    location: SourceLocation, function: str, name: str, value: int, attribute: str = ""
 ) -> str | None:
-    """Return a line's statement with another first argument of a call.
+    """Return a line's statements with another first argument of a call.
 
     Args:
         location: a line of the call.
         function: the last name of what is called.
         name: the argument, if it is given by name.
         value: its new value.
+        attribute: the variable or attribute that gets the result, if several calls are on the line.
 
     Returns:
-        None unless one such call is on the line.
+        None unless one such call is on the line, or one whose result the attribute gets. The other
+        statements of the line are kept.
     """
-    statements = [e for _, e in statements_at(location.filename, location.lineno)][:1]
-    for text in [ast.unparse(each) for each in statements]:
-        original, changed = statements[0], ast.parse(text).body[0]
-        pairs = [
-            (call, place)
-            for call, place in zip(
-                _named_calls(changed, (function,)), _named_calls(original, (function,)), strict=True
-            )
-            if location.lineno in lines_of(place)
-        ]
-        if len(pairs) != 1:
-            return None
-        call = pairs[0][0]
-        words = [word for word in call.keywords if word.arg == name]
-        if call.args:
-            call.args[0] = ast.Constant(value)
-        elif words:
-            words[0].value = ast.Constant(value)
-        else:
-            return None
-        return ast.unparse(changed)
-    return None
+    found = [each for _, each in statements_at(location.filename, location.lineno)]
+    statements = sorted(found, key=lambda each: (each.lineno, each.col_offset))
+    calls = [
+        (statement, call)
+        for statement in statements
+        for call in _named_calls(statement, (function,))
+        if location.lineno in lines_of(call)
+    ]
+    if len(calls) > 1:
+        calls = [(each, call) for each, call in calls if call in _values_given(each, attribute)]
+    if len(calls) != 1:
+        return None
+    [(statement, call)] = calls
+    index = list(ast.walk(statement)).index(call)
+    changed = deepcopy(statement)
+    copied = list(ast.walk(changed))[index]
+    assert isinstance(copied, ast.Call)
+    words = [word for word in copied.keywords if word.arg == name]
+    if copied.args:
+        copied.args[0] = ast.Constant(value)
+    elif words:
+        words[0].value = ast.Constant(value)
+    else:
+        return None
+    return "; ".join(ast.unparse(changed if each is statement else each) for each in statements)
+
+
+def _values_given(statement: ast.stmt, name: str) -> list[ast.expr]:
+    """Return the expressions that a statement assigns to a variable or attribute."""
+    value = getattr(statement, "value", None)
+    pairs = [
+        (target, value)
+        for target in getattr(statement, "targets", [getattr(statement, "target", None)])
+    ]
+    for target, given in list(pairs):
+        if isinstance(target, ast.Tuple) and isinstance(given, ast.Tuple):
+            pairs += zip(target.elts, given.elts, strict=False)
+    return [given for target, given in pairs if target and given and last_name(target) == name]
 
 
 def with_result_named(location: SourceLocation | None, name: str) -> str | None:
