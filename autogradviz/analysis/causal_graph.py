@@ -529,7 +529,7 @@ class CausalGraph:
     def outlived(self, index: int, reader: int) -> bool:
         """Return whether the graph of an op's inputs was used up before another op ran.
 
-        An optimizer stepped in between, or a backward freed its nodes.
+        An optimizer stepped in between, or a backward freed the nodes that it leads to.
         """
         at = self.op_seqs[reader]
         made = [
@@ -542,8 +542,54 @@ class CausalGraph:
         since = bisect_right(self.steps, self.op_seqs[latest], key=_seq)
         if since < bisect_left(self.steps, at, key=_seq):
             return True
-        nodes = [self.node_of_op[each] for each in made if each in self.node_of_op]
-        return bool(nodes) and all(self._freed.get(each, at) < at for each in nodes)
+        return self._leads_to_used_graph(made, at)
+
+    def _leads_to_used_graph(self, ops: Iterable[int], at: int) -> bool:
+        """Return whether each gradient path from some ops leads to a graph used before an event.
+
+        A new op on a result of an earlier step, such as the mask of a state, has a graph of its
+        own, from which no backward passes the freed nodes.
+        """
+        found = False
+        waiting = [each for each in ops if each != NO_OP]
+        seen = set(waiting)
+        while waiting:
+            index = waiting.pop()
+            if self._freed.get(self.node_of_op.get(index, NO_ID), at) < at or (
+                self._updated_since(index, at)
+            ):
+                found = True
+                continue
+            if not self.parameter_memory.keys().isdisjoint(self.inputs_memory[index]):
+                return False
+            pairs = zip(self.producers(index), self.views(index), strict=True)
+            made = {each for pair in pairs for each in pair if self._passes_graph(each)}
+            if not made and self.numbers[index] is not None:
+                # Without a leaf, what the result was computed from is of a step that was dropped.
+                from_leaf = not self._all_leaves.isdisjoint(self.inputs[index])
+                found |= not from_leaf and not self.analysis.steps.is_complete
+            waiting += made - seen
+            seen |= made
+        return found
+
+    @cached_property
+    def _all_leaves(self) -> set[int]:
+        """The tensors that are leaves of a graph, also of one that no backward reached."""
+        changed = self.analysis.log.fields(RequiresGradChanged, "tensor_id", "requires_grad")
+        return {*self.leaves.values(), *(each for each, required in changed if required)}
+
+    def _passes_graph(self, index: int) -> bool:
+        """Return whether an op made a node, or wrote into memory that may have a graph."""
+        return index != NO_OP and (self.numbers[index] is not None or bool(self.written[index]))
+
+    def _updated_since(self, index: int, at: int) -> bool:
+        """Return whether an optimizer updated parameters that an op had read, before an event."""
+        since = bisect_right(self.steps, self.op_seqs[index], key=_seq)
+        until = bisect_left(self.steps, at, key=_seq)
+        if since >= until:
+            return False
+        behind = self.parameters_behind(index)
+        return any(not behind.isdisjoint(self.updated_in(e)) for e in self.steps[since:until])
 
     def updated_after(self, reader: int) -> frozenset[int]:
         """Return the tensors that are updated after the backward through the node of an op."""

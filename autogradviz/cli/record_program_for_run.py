@@ -19,6 +19,7 @@ from autogradviz.cli.progress import Progress, count_calls
 from autogradviz.cli.run_as_main import has_started
 from autogradviz.cli.script_function_argument import describe_missing_package, module_of_script
 from autogradviz.cli.traceback_of_program import outermost_frame
+from autogradviz.continuous_integration.accepted_findings import describe_allowed
 from autogradviz.diagnose.finding_text import join_names
 from autogradviz.distributed_runs.exchange_findings import RankReport
 from autogradviz.errors import AutogradvizError, OutputExistsError
@@ -232,7 +233,7 @@ class ProgramRecording(OpenEndedRecording):
         if written is not None and raised is None:
             trace, found = written, in_file
         # A note on the exception shows the first one, from Python 3.11 on.
-        others = found if raised is None or sys.version_info < (3, 11) else found[1:]
+        others = _not_allowed(found if raised is None or sys.version_info < (3, 11) else found[1:])
         always = self._arguments.all or self._arguments.output is not None
         ended_early = isinstance(error, (SystemExit, ImportError)) and _is_empty(trace)
         writes = always or (failed and not ended_early) or bool(found) or not _is_empty(trace)
@@ -241,8 +242,8 @@ class ProgramRecording(OpenEndedRecording):
             self._exchange(self._rank, self._rank_report, others, label, writes=writes)
         elif others:
             self._messages.append(f"{label}\n{as_text(render_findings(others))}")
-        if written is not None and raised is not None and in_file:
-            texts = as_text(render_findings(in_file))
+        if written is not None and raised is not None and (shown := _not_allowed(in_file)):
+            texts = as_text(render_findings(shown))
             self._messages.append(f"found in {self._file}\n{texts}")
         is_printed = (is_first or failed) and (failed or bool(found) or not is_quiet)
         if is_printed and (writes or not ended_early):
@@ -296,11 +297,16 @@ class ProgramRecording(OpenEndedRecording):
             unchecked = unchecked_backwards(facts)
             more += f"; {self._how_to_check(unchecked)}" if unchecked else ""
             return f"{ran}{where}, nothing found{part}{more}"
+        allowed = describe_allowed(findings)
+        allowed = f"; {allowed}" if allowed else ""
+        findings = _not_allowed(findings)
+        if not findings:
+            return f"{ran}{where}, nothing else found{part}{allowed}"
         hints = sum(finding.confidence == "hint" for finding in findings)
         counts = {"finding": len(findings) - hints, "hint": hints}
         count = " and ".join(plural(number, word) for word, number in counts.items() if number)
         slugs = ", ".join(dict.fromkeys(finding.slug for finding in findings))
-        return f"{ran}{where}, {count}{part}: {slugs}"
+        return f"{ran}{where}, {count}{part}: {slugs}{allowed}"
 
     def _how_to_check(self, lines: list[SourceLocation]) -> str:
         """Return a sentence about backwards without a check, with the command for it."""
@@ -358,6 +364,11 @@ class ProgramRecording(OpenEndedRecording):
             for message in self._messages:
                 write_stderr(f"autogradviz: {message}\n")
             self._messages.clear()
+
+
+def _not_allowed(findings: list[Finding]) -> list[Finding]:
+    """Return the findings that no comment on their lines accepts."""
+    return [finding for finding in findings if not finding.allowed]
 
 
 def _steps_of(trace: Trace) -> str:

@@ -109,6 +109,18 @@ def describe_states(reported: Sequence[ReportedFinding]) -> str:
     return f"{len(reported)} finding{'s' * (len(reported) > 1)}: {counts} baseline"
 
 
+def describe_allowed(findings: Iterable[Finding]) -> str:
+    """Return "gradient-cut is allowed by the comment on line 9 of a.py"; "" if none is allowed."""
+    places = dict.fromkeys(
+        (each.slug, each.culprit or each.victim) for each in findings if each.allowed
+    )
+    return ", ".join(
+        f"{slug} is allowed by the comment on line {line.lineno} of {PurePath(line.place).name}"
+        for slug, line in places
+        if line is not None
+    )
+
+
 def fails(reported: Sequence[ReportedFinding], least: str) -> bool:
     """Return whether a new finding is at least as confident as "certain", "likely" or "hint".
 

@@ -912,6 +912,75 @@ def test_a_number_that_only_one_line_can_have_read_cuts_the_gradient(loss_of, co
     assert all(each.culprit.text.endswith("# <-- named") for each in found)
 
 
+def masked_before_the_step(state, mask):
+    return (state * mask).detach()
+
+
+def masked_twice(state, mask):
+    state = torch.where(mask > 0, state, torch.zeros_like(state)) * mask
+    return state.detach()
+
+
+def train_with_a_carried_state(carry, *, cut=lambda state, mask: state, **options):
+    torch.manual_seed(0)
+    cell, head = nn.GRUCell(3, 4), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
+    mask = torch.tensor([[1.0], [0.0]])
+    state = torch.zeros(2, 4)
+    with autogradviz.record(nn.ModuleList([cell, head]), **options) as trace:
+        for _ in range(5):
+            state = carry(state, mask)
+            loss = torch.zeros(())
+            for _ in range(2):
+                state = cut(cell(torch.rand(2, 3), state), mask)
+                loss = loss + head(state).square().mean()
+                state = cell(torch.rand(2, 3), state)
+            optimizer.zero_grad()
+            (loss + state.square().mean()).backward()
+            optimizer.step()
+    return trace
+
+
+@pytest.mark.parametrize("keep_steps", [None, 2])
+@pytest.mark.parametrize("carry", [masked_before_the_step, masked_twice])
+def test_the_detached_mask_of_a_state_of_an_earlier_step_cuts_nothing(carry, keep_steps):
+    trace = train_with_a_carried_state(carry, keep_steps=keep_steps)
+    assert trace.diagnose() == []
+    cuts = [entry for entry in trace.audit() if entry.mechanism == "cut"]
+    assert all("detach" not in entry.statement for entry in cuts if entry.fix)
+
+
+@pytest.mark.parametrize("keep_steps", [None, 2])
+def test_the_detached_mask_of_a_state_of_the_same_step_cuts_its_gradient(keep_steps):
+    def cut(state, mask):
+        return (state * mask).detach()  # <-- named
+
+    trace = train_with_a_carried_state(masked_twice, cut=cut, keep_steps=keep_steps)
+    (found,) = trace.diagnose()
+    assert found.slug == "gradient-cut"
+    assert found.culprit.text.endswith("# <-- named")
+
+
+def test_a_parameter_that_scales_a_state_of_an_earlier_step_loses_its_gradient():
+    scale = nn.Parameter(torch.ones(4))
+
+    def carry(state, mask):
+        return (state * mask * scale).detach()  # <-- named
+
+    torch.manual_seed(0)
+    cell = nn.GRUCell(3, 4)
+    optimizer = torch.optim.SGD([*cell.parameters(), scale], lr=0.1)
+    state, mask = torch.zeros(2, 4), torch.tensor([[1.0], [0.0]])
+    with autogradviz.record(cell) as trace:
+        for _ in range(3):
+            state = cell(torch.rand(2, 3), carry(state, mask))
+            optimizer.zero_grad()
+            state.square().sum().backward()
+            optimizer.step()
+    (found,) = trace.diagnose()
+    assert found.culprit.text.endswith("# <-- named")
+
+
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
 def test_a_copy_by_the_constructor_cuts_a_way_although_another_one_has_a_gradient():
     net = torch.nn.Linear(3, 1)

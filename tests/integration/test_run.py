@@ -406,6 +406,37 @@ def test_failing_run_ends_with_its_finding_and_its_trace(tmp_path, run):
     assert place.startswith("autogradviz: fails.agv (")
 
 
+CUTS_A_WAY = """\
+import torch
+torch.manual_seed(0)
+body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+for step in range(3):
+    hidden = body(torch.rand(4, 3)).tanh()
+    kept = body(torch.rand(4, 3)).detach()
+    loss = (head(hidden * kept.exp()) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["-q"]])
+def test_finding_that_a_comment_allows_is_one_sentence(tmp_path, run, options):
+    script = tmp_path / "cuts.py"
+    script.write_text(CUTS_A_WAY)
+    (*_, result, _) = run(*options, "cuts.py", cwd=tmp_path).stderr.splitlines()
+    assert result == "autogradviz: 3 calls of optimizer.step(), 1 hint: gradient-cut"
+    allowed = "detach()  # autogradviz: allow(gradient-cut): a weight"
+    script.write_text(CUTS_A_WAY.replace("detach()", allowed))
+    lines = run(*options, "cuts.py", cwd=tmp_path).stderr.splitlines()
+    assert lines[-2] == (
+        "autogradviz: 3 calls of optimizer.step(), nothing else found; gradient-cut is allowed by "
+        "the comment on line 7 of cuts.py"
+    )
+    assert not any("culprit" in line or "is cut" in line for line in lines)
+
+
 def test_program_without_operators_writes_no_trace(tmp_path, run):
     (tmp_path / "imports.py").write_text("import torch")
     done = run("imports.py", cwd=tmp_path)
