@@ -393,7 +393,7 @@
  * @property {string} options non-default options of checkpoint, "debug=True, GraphExecGroup 0"
  * @property {number} freed_nbytes of the storages that it does not hold until its recomputation
  * @property {number} held_nbytes of the arguments that it holds for its recomputation
- * @property {number} recompute_ns of all its recomputations
+ * @property {number} recompute_ns of all its recomputations, without idle time
  * @property {number} step index into steps, -1 without one
  */
 

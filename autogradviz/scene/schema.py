@@ -420,7 +420,7 @@ class SceneRegion:
     options: str = ""  # non-default options of checkpoint, "debug=True, GraphExecGroup 0"
     freed_nbytes: int = 0  # of the storages that it does not hold until its recomputation
     held_nbytes: int = 0  # of the arguments that it holds for its recomputation
-    recompute_ns: int = 0  # of all its recomputations
+    recompute_ns: int = 0  # of all its recomputations, without idle time
     step: int = -1  # index into steps, -1 without one
 
 
