@@ -772,6 +772,7 @@ class SceneSummary:
     audited: bool = False  # audit entries and answers are stored
     older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
     older_steps: int = 0  # the number of these steps
+    steps_text: str = ""  # "3 steps and one that did not end"
     without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
     warm_up: float = 0.0  # how many times as long as each other step step 0 took, 0 if not longer
     folded_text: str = ""  # what the nodes are that are not drawn as boxes

@@ -62,9 +62,18 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         torn=analysis.log.problem is not None,
         older_nbytes=sizes.older,
         older_steps=sizes.older_steps,
+        steps_text=_steps_text(analysis),
         warm_up=warm_up(analysis),
         without_checkpoints_nbytes=analysis.peak_without_checkpoints,
     )
+
+
+def _steps_text(analysis: Analysis) -> str:
+    """Return the number of steps, of which the last one may not have ended."""
+    ended = len(analysis.steps.ended)
+    if len(analysis.steps) == ended:
+        return plural(ended, "step")
+    return f"{plural(ended, 'step')} and one that did not end" if ended else "one step that did not end"
 
 
 MIN_STEPS: Final = 2
