@@ -120,6 +120,13 @@ def sum_rows(stage):
     return [[cell.text_content() for cell in row.locator("td").all()] for row in rows.all()]
 
 
+def largest_row(stage):
+    """Return how the sentence names the row with the largest share, a line first."""
+    rows = sum_rows(stage)
+    name = max(rows, key=lambda row: int(row[5].split()[0].strip("<")))[0]
+    return name if ".py:" in name else f"“{name}”"
+
+
 def test_timeline_sums_the_recording_and_a_selected_range(timeline, picture):
     scene = without_idle(recordings.checkpointed())
     for theme in ("light", "dark"):
@@ -154,7 +161,9 @@ def test_sums_can_be_grouped_by_module_and_line(timeline):
     stage = timeline(recordings.plain())
     first = next(row for row in sum_rows(stage) if row[0].startswith("recordings.py:"))
     sentence = stage.page.locator(".agv-timeline .agv-sentence")
-    assert sentence.text_content().startswith(f"{first[0]} takes ")
+    assert sentence.text_content().startswith(f"{largest_row(stage)} takes ")
+    heads = stage.page.locator(".agv-panel-profile th").all_text_contents()
+    assert heads == ["line", "code", "module", "ops", "time", "share"]
     stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
     assert "blocks.0–2" in {row[0] for row in sum_rows(stage)}
     sentence.get_by_role("button").click()
@@ -263,8 +272,7 @@ def test_time_view_of_a_failing_step_says_when_backward_stopped(timeline):
     stage = timeline(recordings.failing())
     sentence = stage.page.text_content(".agv-timeline .agv-sentence")
     assert sentence.startswith("Backward stopped after ")
-    first = next(row for row in sum_rows(stage) if row[0].startswith("recordings.py:"))
-    assert f". {first[0]} takes " in sentence
+    assert f". {largest_row(stage)} takes " in sentence
 
 
 def zoom_pan_and_return(stage):
