@@ -71,9 +71,10 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
 def _steps_text(analysis: Analysis) -> str:
     """Return the number of steps, of which the last one may not have ended."""
     ended = len(analysis.steps.ended)
-    if len(analysis.steps) == ended:
-        return plural(ended, "step")
-    return f"{plural(ended, 'step')} and one that did not end" if ended else "one step that did not end"
+    if not ended and analysis.steps:
+        return "one step that did not end"
+    more = " and one that did not end" if len(analysis.steps) > ended else ""
+    return plural(ended, "step") + more
 
 
 MIN_STEPS: Final = 2

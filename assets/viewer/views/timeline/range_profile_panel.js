@@ -363,15 +363,13 @@ export class RangeProfilePanel {
     );
     const notKept = Math.max(0, Math.min(olderSteps(scene), end) - start);
     const waited = times.idle - notKept;
-    const idle = [
-      notKept > 0 && `of it ${formatDuration(notKept)} in older steps that were not kept`,
-      waited > 0 && `of it ${formatDuration(waited)} idle: nothing ran`,
-    ];
-    const duration = [formatDuration(end - start), ...idle].filter(Boolean).join(", ");
+    const textOf = (/** @type {number} */ ns) => (ns > 0 ? formatDuration(ns) : "");
     return [
       h("table", "agv-phases", h("tbody", {}, ...lines, all)),
       propertyList([
-        ["duration", this.range || times.idle > 0 ? duration : ""],
+        ["duration", this.range || times.idle > 0 ? textOf(end - start) : ""],
+        ["of it older steps, not kept", textOf(notKept)],
+        ["of it idle: nothing ran", textOf(waited)],
         ["saved tensors", this.range ? `${formatBytes(before)} → ${formatBytes(after)} held` : ""],
       ]),
     ];
