@@ -122,7 +122,7 @@ def sum_rows(stage):
 
 
 def largest_row(stage):
-    """Return how the sentence names the row with the largest share, a line first."""
+    """Return the name of the row with the largest share, as in the sentence, a line first."""
     rows = sum_rows(stage)
     name = max(rows, key=lambda row: int(row[5].split()[0].strip("<")))[0]
     return name if ".py:" in name else f"“{name}”"

@@ -118,7 +118,7 @@ export function shareText(ns, whole) {
 }
 
 /**
- * Return what takes most and, if that is no line, the longest line.
+ * Return the largest row and, if that is no line, the longest line.
  *
  * @param {PhaseTimes} times
  * @param {{label: string, filename: string, lineno: number, time: number}[]} rows by line, the
