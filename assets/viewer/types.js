@@ -393,7 +393,7 @@
  * @property {string} options non-default options of checkpoint, "debug=True, GraphExecGroup 0"
  * @property {number} freed_nbytes of the storages that it does not hold until its recomputation
  * @property {number} held_nbytes of the arguments that it holds for its recomputation
- * @property {number} recompute_ns of all its recomputations
+ * @property {number} recompute_ns of all its recomputations, without idle time
  * @property {number} step index into steps, -1 without one
  */
 
@@ -738,6 +738,7 @@
  * @property {boolean} audited audit entries and answers are stored
  * @property {number} older_nbytes that steps hold which ``keep_steps`` has dropped, in no other sum
  * @property {number} older_steps the number of these steps
+ * @property {string} steps_text "3 steps and one that did not end"
  * @property {number} without_checkpoints_nbytes about the peak without checkpoints, 0 if unknown
  * @property {number} warm_up how many times as long as each other step step 0 took, 0 if not longer
  * @property {string} folded_text what the nodes are that are not drawn as boxes

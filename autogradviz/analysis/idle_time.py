@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from heapq import nlargest
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autogradviz.analysis.analysis import Analysis
+    from autogradviz.analysis.types import Node
 
 IDLE_SHARE: Final = 10
 MAX_IDLE: Final = 200
@@ -84,3 +86,32 @@ def busy_time(analysis: Analysis) -> Callable[[int], int]:
         return time_ns - before[at - 1] - min(time_ns, ends[at - 1]) + starts[at - 1]
 
     return busy
+
+
+def recomputation_times(analysis: Analysis) -> Counter[int | None]:
+    """Return the nanoseconds of the recomputations of each region by its id, without idle time."""
+    times = Counter[int | None]()
+    busy = busy_time(analysis) if analysis.regions else int
+    for span in analysis.timeline.spans:
+        if span.kind == "recompute":
+            times[span.ref] += busy(span.end_ns) - busy(span.start_ns)
+    return times
+
+
+def node_time(analysis: Analysis, node: Node) -> int:
+    """Return the nanoseconds of all runs of a node, of a run that failed without idle time.
+
+    After a failure, the backward waits for the recorder and for the exception.
+    """
+    if node.state != "failed":
+        return node.duration_ns
+    busy = busy_time(analysis)
+    finished = sum(busy(end) - busy(start) for start, end in node.ran if end is not None)
+    total = finished
+    for start_ns, end_ns in node.ran:
+        if end_ns is None:
+            until = start_ns + max(0, node.duration_ns - finished)
+            for start, end in compile_intervals(analysis.log, analysis.end_ns):
+                until += end - start if start_ns <= start < until else 0
+            total += busy(until) - busy(start_ns)
+    return total

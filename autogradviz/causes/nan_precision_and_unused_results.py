@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections import defaultdict
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import inf, prod
 from typing import TYPE_CHECKING, Final
 
@@ -213,10 +213,26 @@ def find_not_finite(  # noqa: C901, PLR0912, PLR0915
             ],
             confidence="hint",
             parameters=tuple(sorted(bad)),
-            events=tuple(graph.op_seqs[i] for i in found[:2]),
+            events=tuple(
+                graph.op_seqs[i]
+                for i in (found if in_forward or surely else _of_step(graph, losses, found))[:2]
+            ),
             fix=with_operand_kept_away(place, name)
             or "# keep the argument away from the singular point, for example by clamp_min",
         )
+
+
+def _of_step(graph: CausalGraph, losses: Sequence[LossRead], ops: Iterable[int]) -> list[int]:
+    """Return the ops of the last step whose backward may have given the first such value.
+
+    It is the step of the last loss before one that is not finite, or else the last step.
+    """
+    finite = list(takewhile(lambda event: event.loss is not None, losses))
+    started = graph.backwards.get(finite[-1].backward_id) if finite else None
+    steps, seqs = graph.analysis.steps, graph.op_seqs
+    ops = sorted(ops)
+    before = [i for i in ops if started is None or seqs[i] < started.seq] or ops
+    return [i for i in before if steps.at(seqs[i]) == steps.at(seqs[before[-1]])]
 
 
 def _at_singular_operands(

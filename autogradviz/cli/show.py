@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from autogradviz.analysis.formatting import format_bytes, format_duration, plural
+from autogradviz.analysis.idle_time import recomputation_times
 from autogradviz.analysis.phase_times import measure_phases
 from autogradviz.cli.subcommand_and_exit_codes import Command
 from autogradviz.distributed_runs import Run
@@ -265,21 +266,22 @@ def _bar(part: float) -> str:
 def _recomputation_table(analysis: Analysis) -> Table:
     """Return number and total time of the recomputations of each checkpointed module."""
     table = _table("left", "right", "right")
-    runs: dict[str, list[int]] = defaultdict(list)
+    counts, times = Counter[str](), Counter[str]()
+    by_region = recomputation_times(analysis)
     names = merge_numbered_names(
         region.module or region.function or "?" for region in analysis.regions
     )
     for region in analysis.regions:
         name = names[region.module or region.function or "?"]
-        runs[name] += [run.duration_ns for run in region.recomputations]
-    ranked = sorted(runs, key=lambda name: -sum(runs[name]))
+        counts[name] += len(region.recomputations)
+        times[name] += by_region[region.region_id]
+    ranked = sorted(times, key=lambda name: -times[name])
     for name in ranked[:MOST_MODULES]:
-        times = runs[name]
-        table.add_row(Text(name), _format_count(len(times)), format_duration(sum(times)))
-    if len(ranked) > MOST_MODULES:
-        rest = [time for name in ranked[MOST_MODULES:] for time in runs[name]]
-        others = f"{len(ranked) - MOST_MODULES:,} others"
-        table.add_row(others, _format_count(len(rest)), format_duration(sum(rest)))
+        table.add_row(Text(name), _format_count(counts[name]), format_duration(times[name]))
+    rest = ranked[MOST_MODULES:]
+    if rest:
+        count, time = (sum(each[name] for name in rest) for each in (counts, times))
+        table.add_row(f"{len(rest):,} others", _format_count(count), format_duration(time))
     return table
 
 

@@ -178,7 +178,7 @@ def build_scene(
         fold_first=says_more_than_graph(ribbons),
     )
     unused = build_unused_parameters(analysis)
-    facts, evidence = build_facts(analysis, unused, blamed)
+    facts, evidence = build_facts(analysis, unused, blamed, findings)
     live_memory, live_points = panels.build_live_memory(analysis)
     predictions = build_prediction_tables(analysis)
     return replace(

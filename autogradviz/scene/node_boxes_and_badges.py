@@ -16,6 +16,7 @@ from autogradviz.analysis.formatting import (
     plural,
     source_line,
 )
+from autogradviz.analysis.idle_time import node_time
 from autogradviz.analysis.saved_tensors import fill_one_slot
 from autogradviz.events import (
     NO_ID,
@@ -83,6 +84,7 @@ class NodeBuilder:
     ) -> None:
         """Take analysis, drawn graph, findings, victims, ids of wrong saved tensors, calls."""
         self._tree = tree
+        self._analysis = analysis
         self._title = analysis.module_title
         self.nodes: list[SceneNode] = []
         self.saved_tensor_badges: list[SavedTensorBadge] = []
@@ -161,7 +163,7 @@ class NodeBuilder:
             writes=badges.culprit,
             recomputes=len(region.recomputations) if region else 0,
             runs=node.runs,
-            duration_ns=node.duration_ns,
+            duration_ns=node_time(self._analysis, node),
             shape=format_shape(op.outputs[0].shape) if op and op.outputs else "",
             compact=compact,
             op_width=op_width,

@@ -14,6 +14,7 @@ from autogradviz.analysis.formatting import (
     format_shape,
     source_line,
 )
+from autogradviz.analysis.idle_time import recomputation_times
 from autogradviz.analysis.writes_between_states import texts_of_change
 from autogradviz.events import StateChanged
 from autogradviz.scene.schema import (
@@ -82,7 +83,7 @@ def _region_costs(analysis: Analysis) -> dict[int, _RegionCosts]:
     for saved in analysis.saved.values():
         if saved.is_argument and saved.tensor.storage_id not in owned:
             arguments[saved.region_id][saved.tensor.storage_id] = saved.tensor.storage_nbytes
-    costs = {}
+    costs, times = {}, recomputation_times(analysis)
     for region in analysis.regions:
         held = arguments[region.region_id]
         freed = {
@@ -90,9 +91,8 @@ def _region_costs(analysis: Analysis) -> dict[int, _RegionCosts]:
             for saved in region.saved
             if saved.tensor.storage_id not in owned and saved.tensor.storage_id not in held
         }
-        recompute_ns = sum(again.duration_ns for again in region.recomputations)
         costs[region.region_id] = _RegionCosts(
-            sum(freed.values()), sum(held.values()), recompute_ns
+            sum(freed.values()), sum(held.values()), times[region.region_id]
         )
     return costs
 

@@ -420,7 +420,7 @@ class SceneRegion:
     options: str = ""  # non-default options of checkpoint, "debug=True, GraphExecGroup 0"
     freed_nbytes: int = 0  # of the storages that it does not hold until its recomputation
     held_nbytes: int = 0  # of the arguments that it holds for its recomputation
-    recompute_ns: int = 0  # of all its recomputations
+    recompute_ns: int = 0  # of all its recomputations, without idle time
     step: int = -1  # index into steps, -1 without one
 
 
@@ -772,6 +772,7 @@ class SceneSummary:
     audited: bool = False  # audit entries and answers are stored
     older_nbytes: int = 0  # that steps hold which ``keep_steps`` has dropped, in no other sum
     older_steps: int = 0  # the number of these steps
+    steps_text: str = ""  # "3 steps and one that did not end"
     without_checkpoints_nbytes: int = 0  # about the peak without checkpoints, 0 if unknown
     warm_up: float = 0.0  # how many times as long as each other step step 0 took, 0 if not longer
     folded_text: str = ""  # what the nodes are that are not drawn as boxes

@@ -369,7 +369,7 @@ def _recorded_checkpoints(scene: Scene, regions: list[SceneRegion]) -> str:
     else:
         text += f", recomputed in {format_duration(time_ns)}"
     if again and each_step > 1:
-        text += f" on average of the {steps} steps"
+        text += f" on average of the {scene.summary.steps_text}"
     return f"{lead}{'In each step, ' if each_step > 1 else ''}{text}."
 
 

@@ -19,15 +19,19 @@ LARGEST_PLAIN: Final = 1e6
 """Larger norms have an exponent."""
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from autogradviz.analysis import Analysis
     from autogradviz.analysis.types import Parameter, SavedTensor
+    from autogradviz.diagnose.finding import Finding
     from autogradviz.scene.schema import SceneUnusedParameter
 
 
 def build_facts(
-    analysis: Analysis, unused: Collection[SceneUnusedParameter], blamed: Collection[int]
+    analysis: Analysis,
+    unused: Collection[SceneUnusedParameter],
+    blamed: Collection[int],
+    findings: Iterable[Finding] = (),
 ) -> tuple[tuple[SceneFact, ...], tuple[SceneEvidence, ...]]:
     """Return the sentences, the most general first, and the numbers of what was checked."""
     counted = _count_gradients(analysis, unused)
@@ -35,7 +39,7 @@ def build_facts(
     facts = (
         *_gradients(analysis, counted),
         *_writes(analysis, wrong, unread),
-        *_memory(analysis),
+        *_memory(analysis, keeps=any(each.slug == "graph-kept" for each in findings)),
         *_recomputations(analysis),
     )
     evidence = (
@@ -261,8 +265,8 @@ def _storage_id(saved: Sequence[SavedTensor]) -> int:
     return next((s.tensor.storage_id for s in saved if s.tensor.storage_id is not None), -1)
 
 
-def _memory(analysis: Analysis) -> Iterator[SceneFact]:
-    """Yield the bytes that are still held at the end."""
+def _memory(analysis: Analysis, *, keeps: bool) -> Iterator[SceneFact]:
+    """Yield the bytes that are still held at the end, and whether steps keep earlier graphs."""
     sizes = analysis.saved_memory.total()
     if not sizes.saved or analysis.error is not None:
         return
@@ -277,10 +281,12 @@ def _memory(analysis: Analysis) -> Iterator[SceneFact]:
     if unread:
         text += f": no backward ran through the graph of {_lines_of(analysis, unread)}. "
         text += "no_grad() there, or detach() of its result, frees them"
+    if keeps:
+        text += "; graphs of earlier steps stay alive"
     yield SceneFact(
         text=text,
         view="tensors",
-        good=not held,
+        good=not held and not keeps,
         topic="memory",
         storage_id=_storage_id(unread),
     )

@@ -62,9 +62,19 @@ def summarize(analysis: Analysis, title: str | None) -> SceneSummary:
         torn=analysis.log.problem is not None,
         older_nbytes=sizes.older,
         older_steps=sizes.older_steps,
+        steps_text=_steps_text(analysis),
         warm_up=warm_up(analysis),
         without_checkpoints_nbytes=analysis.peak_without_checkpoints,
     )
+
+
+def _steps_text(analysis: Analysis) -> str:
+    """Return the number of steps, of which the last one may not have ended."""
+    ended = len(analysis.steps.ended)
+    if not ended and analysis.steps:
+        return "one step that did not end"
+    more = " and one that did not end" if len(analysis.steps) > ended else ""
+    return plural(ended, "step") + more
 
 
 MIN_STEPS: Final = 2

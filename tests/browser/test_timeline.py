@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -120,6 +121,13 @@ def sum_rows(stage):
     return [[cell.text_content() for cell in row.locator("td").all()] for row in rows.all()]
 
 
+def largest_row(stage):
+    """Return the name of the row with the largest share, as in the sentence, a line first."""
+    rows = sum_rows(stage)
+    name = max(rows, key=lambda row: int(row[5].split()[0].strip("<")))[0]
+    return name if ".py:" in name else f"“{name}”"
+
+
 def test_timeline_sums_the_recording_and_a_selected_range(timeline, picture):
     scene = without_idle(recordings.checkpointed())
     for theme in ("light", "dark"):
@@ -154,7 +162,9 @@ def test_sums_can_be_grouped_by_module_and_line(timeline):
     stage = timeline(recordings.plain())
     first = next(row for row in sum_rows(stage) if row[0].startswith("recordings.py:"))
     sentence = stage.page.locator(".agv-timeline .agv-sentence")
-    assert sentence.text_content().startswith(f"{first[0]} takes ")
+    assert sentence.text_content().startswith(f"{largest_row(stage)} takes ")
+    heads = stage.page.locator(".agv-panel-profile th").all_text_contents()
+    assert heads == ["line", "code", "module", "ops", "time", "share"]
     stage.page.click(".agv-panel-profile .agv-choice >> text='module'")
     assert "blocks.0–2" in {row[0] for row in sum_rows(stage)}
     sentence.get_by_role("button").click()
@@ -263,8 +273,7 @@ def test_time_view_of_a_failing_step_says_when_backward_stopped(timeline):
     stage = timeline(recordings.failing())
     sentence = stage.page.text_content(".agv-timeline .agv-sentence")
     assert sentence.startswith("Backward stopped after ")
-    first = next(row for row in sum_rows(stage) if row[0].startswith("recordings.py:"))
-    assert f". {first[0]} takes " in sentence
+    assert f". {largest_row(stage)} takes " in sentence
 
 
 def zoom_pan_and_return(stage):
@@ -438,6 +447,9 @@ def test_time_of_older_steps_is_not_called_idle(timeline, older):
     first = replace(scene.steps[0], number=13 if older else 0)
     summary = replace(scene.summary, idle_ns=(0, end // 2))
     stage = timeline(replace(scene, summary=summary, steps=(first, *scene.steps[1:])))
-    duration = stage.page.text_content(".agv-panel-selection dd >> nth=0")
-    assert ("in older steps that were not kept" in duration) is older
-    assert ("idle: nothing ran" in duration) is not older
+    names = stage.page.locator(".agv-panel-selection dt").all_text_contents()
+    texts = stage.page.locator(".agv-panel-selection dd").all_text_contents()
+    duration = dict(zip(names, texts, strict=True))
+    assert all(re.fullmatch(r"[\d.,]+\s\w+", text) for text in texts)
+    assert ("of it older steps, not kept" in duration) is older
+    assert ("of it idle: nothing ran" in duration) is not older

@@ -9,6 +9,7 @@ from torch.nn import functional
 import autogradviz
 from autogradviz.events import SingularOperandRead
 from autogradviz.recorder.backward import singular_operands
+from autogradviz.scene import build_scene
 
 
 def steps(loss_of, count=2, size=3):
@@ -183,3 +184,26 @@ def test_nan_of_an_earlier_step_comes_before_the_exception_that_it_caused():
     finding = trace.diagnose()[0]
     line = linecache.getline(__file__, finding.culprit.lineno)
     assert (finding.slug, line.rstrip().endswith("# NAMED")) == ("not-finite", True)
+
+
+def test_the_graph_shows_the_step_whose_backward_gave_nan(monkeypatch):
+    monkeypatch.setattr(singular_operands, "ALLOWANCE_S", -1e9)  # no operands are read
+    monkeypatch.setattr(singular_operands, "MAX_BAD", 0)
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with autogradviz.record(net) as trace:
+        for step in range(4):
+            x = torch.rand(4, 3)
+            if step == 2:
+                x[1] = x[0]
+            y = net(x)
+            distance = torch.sqrt((y[1:] - y[:-1]).square().sum(-1))
+            optimizer.zero_grad()
+            (y.mean() + distance.mean()).backward()
+            optimizer.step()
+    finding = trace.diagnose()[0]
+    scene = build_scene(trace.analysis, trace.diagnose())
+    roots = [node.index for node in scene.nodes if node.name == "SqrtBackward0"]
+    assert (finding.slug, len(roots)) == ("not-finite", 4)
+    assert scene.findings[0].nodes == (roots[2],)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import make_log as m
 import pytest
 from make_log import backward, backward_ended, fact, make_log, op
 
@@ -15,6 +16,7 @@ from autogradviz.analysis.idle_time import active_time, busy_time, find_idle
 from autogradviz.analysis.phase_times import measure_phases
 from autogradviz.events import CompileEnded, CompileStarted
 from autogradviz.render.terminal_text import ops_text
+from autogradviz.scene import build_scene
 
 
 def recording(*, state, end_ns=10_000):
@@ -45,6 +47,32 @@ def test_idle_time_after_a_failure_is_no_time_of_the_node(state, self_ns):
     span = SimpleNamespace(kind="node", thread=0, start_ns=100, end_ns=10_000)
     analysis.timeline = SimpleNamespace(spans=[span])
     assert list(self_times(analysis)) == [(span, self_ns)]
+
+
+def test_the_time_of_a_recomputation_that_failed_is_that_of_phases():
+    analysis = Analysis(
+        make_log(
+            m.entered(1),
+            op("exp", (1,), nr=0, region=1, duration_ns=100),
+            m.exited(1),
+            m.node(1, "ExpBackward0", nr=0),
+            m.saved(1, 1, node=1, slot="result", nr=0, by="checkpoint", region=1, position=0),
+            backward(roots=(1,)),
+            m.started(1),
+            m.recompute(1, 1, node=1),
+            op("exp", (2,), recompute=1, duration_ns=100),
+            m.recomputed(1, "error"),
+            backward_ended(failed=True),
+        )
+    )
+    scene = build_scene(analysis, ())
+    [region], [node] = scene.regions, scene.nodes
+    [again] = analysis.regions[0].recomputations
+    assert again.duration_ns > region.recompute_ns > 0
+    assert region.recompute_ns == measure_phases(analysis).recomputation_ns
+    busy, [(start, _)] = busy_time(analysis), analysis.graph.nodes[1].ran
+    assert analysis.graph.nodes[1].duration_ns > node.duration_ns
+    assert node.duration_ns == busy(analysis.end_ns) - busy(start)
 
 
 def test_active_time_has_the_compilations_in_which_nothing_else_ran():

@@ -108,6 +108,7 @@ def test_checkpoint_region_has_its_freed_bytes_and_cost():
         m.saved(1, 1, node=1, slot="result", nr=0, by="checkpoint", region=1, position=0),
         m.backward(roots=(1,)),
         m.recompute(1, 1),
+        m.op("exp", (2,), recompute=1, time_ns=10_000, duration_ns=2_000),
         m.recomputed(1),
         m.backward_ended(),
     )

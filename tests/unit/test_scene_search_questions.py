@@ -109,7 +109,7 @@ def test_recorded_checkpoints_have_the_peak_first_and_all_their_regions():
 
 
 def test_checkpoints_of_several_steps_are_not_added_up():
-    scene = checkpointed(without_checkpoints_nbytes=0)
+    scene = checkpointed(without_checkpoints_nbytes=0, steps_text="2 steps")
     steps = tuple(SceneStep(number=i, start_ns=i, end_ns=i, end_seq=i, loss=None) for i in range(2))
     scene = dataclasses.replace(scene, regions=scene.regions * 2, steps=steps)
     text = answer(scene, "what does checkpointing save").sentence

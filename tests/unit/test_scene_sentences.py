@@ -152,6 +152,23 @@ def test_what_a_used_graph_holds_names_no_line():
     assert fact.text == "12 B of saved tensors are still held at the end"
 
 
+def test_graphs_of_earlier_steps_that_stay_alive_are_no_released_memory():
+    model, total = nn.Linear(3, 3), 0.0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with autogradviz.record(model) as trace:
+        for _ in range(4):
+            loss = model(torch.rand(2, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total = total + loss
+    assert [each.slug for each in trace.diagnose()] == ["graph-kept"]
+    [fact] = [each for each in trace._scene.facts if each.topic == "memory"]
+    assert fact.text.startswith("All saved tensors were released: ")
+    assert fact.text.endswith(" saved; graphs of earlier steps stay alive")
+    assert not fact.good
+
+
 def test_memory_and_recomputations_agree_with_the_recording():
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     with autogradviz.record(model) as trace:

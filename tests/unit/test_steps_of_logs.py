@@ -7,9 +7,11 @@ from dataclasses import replace
 import make_log as m
 import pytest
 
+from autogradviz.analysis import Analysis
 from autogradviz.event_log.rank_summary import summarize, with_common_rounds
 from autogradviz.event_log.training_steps import NO_END, TrainingSteps, common_steps
 from autogradviz.events import LossRead, NormRead, OptimizerStepped, StepEnded
+from autogradviz.scene.summary_and_steps import summarize as summarize_scene
 
 
 def stepped(number, *updated, at=0):
@@ -161,3 +163,14 @@ def test_loss_is_the_number_that_was_read_else_the_norm_of_the_root():
     assert TrainingSteps(m.make_log(*facts))[0].losses == (2.0, 3.0)
     [step] = TrainingSteps(m.make_log(*facts, read))
     assert (step.losses, step.loss) == ((2.0, -3.0), -3.0)
+
+
+def test_a_step_that_did_not_end_is_no_step_of_the_text():
+    def text(*facts):
+        return summarize_scene(Analysis(m.make_log(m.tensor(1), *facts)), None).steps_text
+
+    three = [stepped(number, 1, at=number) for number in range(3)]
+    more = [m.op("exp", (9,)), m.backward(9)]
+    assert text(*three) == "3 steps"
+    assert text(*three, *more) == "3 steps and one that did not end"
+    assert text(*more) == "one step that did not end"

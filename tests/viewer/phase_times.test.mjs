@@ -5,6 +5,7 @@ import test from "node:test";
 
 import {
   betweenOps,
+  leadOf,
   mostlyInStep,
   phaseTimes,
   stoppedBackward,
@@ -110,6 +111,35 @@ test("compilation is no time of a phase in the sentence", () => {
   assert.equal(
     timeSentence(found, "net.py:3 takes 5 %"),
     "net.py:3 takes 5 % of 100 ns.",
+  );
+});
+
+test("the sentence names the largest row of the table, whatever it is", () => {
+  const row = (lineno, time, label = `net.py:${lineno}`) => ({
+    ...{ label, lineno, time, filename: lineno ? "net.py" : "" },
+  });
+  const textOf = (rows, compiled = 0) => {
+    const phase = { name: "forward", total: 100, compiled };
+    const found = { active: 100, phases: [phase] };
+    const { lead, more } = leadOf(found, rows);
+    return timeSentence(found, lead, more);
+  };
+  assert.equal(
+    textOf([row(15, 15), row(16, 8)]),
+    "“between ops” takes 77 % of 100 ns; of lines, net.py:15 most: 15 %.",
+  );
+  assert.equal(textOf([row(15, 60)]), "net.py:15 takes 60 % of 100 ns.");
+  assert.equal(
+    textOf([row(0, 70, "optimizer"), row(16, 8)]),
+    "“optimizer” takes 70 % of 100 ns; of lines, net.py:16 most: 8 %.",
+  );
+  assert.equal(
+    textOf([row(0, 97, "no line"), row(16, 3)]),
+    "“no line” takes 97 % of 100 ns.",
+  );
+  assert.equal(
+    textOf([row(0, 90, "compile 0/0"), row(15, 10)], 90),
+    "Compiling takes 90 % of 100 ns; forward 10 %.",
   );
 });
 

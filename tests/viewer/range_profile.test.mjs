@@ -45,6 +45,20 @@ test("idle time after the start of a node that failed is not its time", () => {
   });
 });
 
+test("a recomputation that failed has no idle time, and its node neither", () => {
+  const node = {
+    name: "CheckpointBackward0",
+    state: "failed",
+    runs_ns: [100, -1],
+    duration_ns: 90, // without the idle time
+  };
+  const spans = [{ kind: "recompute", start_ns: 150, end_ns: 800 }];
+  assert.deepEqual(selfTimes([node], { spans, idle_ns: [190, 1_000] }), {
+    CheckpointBackward0: 50,
+    "recompute, recomputed": 40,
+  });
+});
+
 test("a node that failed has the time until the exception left it", () => {
   const failed = {
     name: "ExpBackward0",

@@ -7,7 +7,7 @@
  * it. Phases, what is outside of them, and idle time add up to the duration.
  */
 
-import { capitalized, formatDuration } from "./format_numbers_and_names.js";
+import { capitalized, formatDuration, placeOf } from "./format_numbers_and_names.js";
 import { compileTimes, idleTimes } from "./idle_and_compile_times.js";
 import { isTimed, stepAt } from "./step_of_time_or_node.js";
 import { isStopped } from "./sum_and_describe_saved_bytes.js";
@@ -115,6 +115,28 @@ export const compiledIn = ({ phases }) => phases.reduce((sum, { compiled }) => s
 export function shareText(ns, whole) {
   const percent = Math.round((100 * ns) / (whole || 1));
   return ns > 0 && !percent ? "<1 %" : `${percent} %`;
+}
+
+/**
+ * Return the largest row and, if that is no line, the longest line.
+ *
+ * @param {PhaseTimes} times
+ * @param {{label: string, filename: string, lineno: number, time: number}[]} rows by line, the
+ *   longest first
+ * @returns {{lead: string, more: string, line?: typeof rows[number]}} the lead is "" if that is
+ *   compilation
+ */
+export function leadOf(times, rows) {
+  const { active } = times;
+  const counted = rows.reduce((sum, { time }) => sum + time, 0);
+  const between = { label: "between ops", filename: "", lineno: 0, time: active - counted };
+  const [first] = [...rows.slice(0, 1), between].sort((a, b) => b.time - a.time);
+  if (first.time <= compiledIn(times)) return { lead: "", more: "" };
+  const line = rows.find(({ filename, time }) => filename && 20 * time >= active);
+  const name = first.filename ? placeOf(first) : `“${first.label}”`;
+  const lead = `${name} takes ${shareText(first.time, active)}`;
+  if (!line || first === line) return { lead, more: "", line };
+  return { lead, more: `; of lines, ${placeOf(line)} most: ${shareText(line.time, active)}`, line };
 }
 
 /**

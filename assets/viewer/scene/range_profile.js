@@ -92,13 +92,14 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
     row.time += time;
     row.parts[phase] = (row.parts[phase] ?? 0) + time;
   };
-  const overlap = (/** @type {number} */ from, /** @type {number} */ to) =>
-    Math.max(0, Math.min(to, end) - Math.max(from, start));
   const inRange = (
     /** @type {import("./idle_and_compile_times.js").Intervals} */ intervals,
     /** @type {number} */ from,
     /** @type {number} */ to,
   ) => overlapOf(intervals, Math.max(from, start), Math.min(to, end));
+  const idle = idleTimes(scene);
+  const overlap = (/** @type {number} */ from, /** @type {number} */ to) =>
+    Math.max(0, Math.min(to, end) - Math.max(from, start)) - inRange(idle, from, to);
   const compiles = compileTimes(scene);
   const compileTime = (/** @type {number} */ from, /** @type {number} */ to) =>
     inRange(compiles, from, to);
@@ -134,13 +135,13 @@ export function profileRange({ scene, end: last }, [start, end], grouping, step)
     const runs = node.runs_ns;
     let left = node.duration_ns; // of the run that failed, after all others
     for (let at = 0; at < runs.length; at += 2) {
-      const failed = left > 0 ? runs[at] + left : last;
+      let failed = left > 0 ? runs[at] + left : last;
+      for (const [from, to] of idle) if (from >= runs[at] && from <= failed) failed += to - from;
       const until = runs[at + 1] < 0 ? failed : runs[at + 1];
       left -= until - runs[at];
       const time = overlap(runs[at], until);
       if (!time) continue;
-      const idle = runs[at + 1] < 0 ? inRange(idleTimes(scene), runs[at], until) : 0;
-      const selfTime = time - recomputeTime(runs[at], until) - compileTime(runs[at], until) - idle;
+      const selfTime = time - recomputeTime(runs[at], until) - compileTime(runs[at], until);
       add(rowOf(groupName(node, node.name), "backward", node), "backward", selfTime);
     }
   }

@@ -178,7 +178,7 @@ function largest(store, ribbons, bytesOf) {
  * @returns {HTMLElement[]} one section if the recording has one backward
  */
 function facts(store, fold) {
-  const { findings, folds, steps } = store.scene;
+  const { findings, folds, steps, summary } = store.scene;
   const { forward_ns, backward_ns } = fold;
   const again = recomputedIn(store.sceneIndex, fold);
   const part = again ? `, of it recomputation ${formatDuration(again)}` : "";
@@ -213,11 +213,15 @@ function facts(store, fold) {
   );
   const rows = factRows(store);
   if (folds.length < 2) return [section("This step", "", first, ...time, ...rows)];
-  const count = steps.length > 1 ? `, ${plural(steps.length, "step")}` : "";
   // The picture has the times of its edges.
   return [
     ...(again ? [section("This backward", "", ...time)] : []),
-    section(`Whole recording${count}`, "", first, ...rows),
+    section(
+      `Whole recording${steps.length > 1 ? `, ${summary.steps_text}` : ""}`,
+      "",
+      first,
+      ...rows,
+    ),
   ];
 }
 

@@ -192,9 +192,9 @@ class SourcePage {
   /** @returns {(Node | string)[]} which line keeps most, and which takes most time */
   sentence() {
     const { scene, step } = this.store;
-    const { steps } = scene;
-    const timed = scene.summary.warm_up ? "; times without the warm-up" : "";
-    const sums = `sums over ${plural(steps.length, "step")}${timed}; held at peak: at one time; `;
+    const { steps, summary } = scene;
+    const timed = summary.warm_up ? "; times without the warm-up" : "";
+    const sums = `sums over ${summary.steps_text}${timed}; held at peak: at one time; `;
     const several = steps.length > 1 && step < 0;
     const tint = h("span", "agv-tint");
     const parts = ownParts(scene, this.costs).filter(({ filename }) => filename);

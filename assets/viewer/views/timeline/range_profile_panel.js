@@ -22,6 +22,7 @@ import { olderSteps } from "../../scene/idle_and_compile_times.js";
 import {
   betweenOps,
   compiledIn,
+  leadOf,
   mostlyInStep,
   PHASE_MEANINGS,
   phaseTimes,
@@ -36,7 +37,7 @@ import {
 
 const MAX_ROWS = 60;
 const BETWEEN = "between ops";
-const NUMBERS = ["runs", "time", "share"];
+const NUMBERS = ["ops", "time", "share"];
 /**
  * @param {number} first of the columns that are aligned right
  * @param {number} last
@@ -46,7 +47,7 @@ const headCell = (first, last) => (text, at) =>
   h("th", {
     class: at < first || at > last ? "" : "agv-right",
     text,
-    title: text === "runs" ? "of ops and of nodes" : "",
+    title: text === "ops" ? "and nodes" : "",
   });
 
 const PART = "agv-phase-part";
@@ -126,12 +127,13 @@ export class RangeProfilePanel {
     };
     const rest = time > times.active / 1e4 ? [between] : [];
     const stopped = stoppedBackward(sceneIndex, [start, end], this.store.step);
-    const [lead, line] = this.#lead(times, of("line"));
-    const more = line && step === -1 ? mostlyInStep(this.store.scene, line) : "";
-    const text = unbroken(timeSentence(times, lead, more));
+    const { lead, more, line } = leadOf(times, of("line"));
+    const mostly = line && step === -1 ? mostlyInStep(this.store.scene, line) : "";
+    const text = timeSentence(times, lead, more + mostly);
     const link = line && lineLink(this.store, line);
-    const after = text.slice(link?.textContent?.length ?? 0);
-    this.sentence.replaceChildren(unbroken(stopped), link ?? "", after);
+    const place = link?.textContent ?? "";
+    const [before, after = ""] = (place ? text.split(place) : [text]).map(unbroken);
+    this.sentence.replaceChildren(unbroken(stopped) + before, link ?? "", after);
     const second = this.grouping === "line" ? "code" : "phase";
     const head = [this.grouping, second, "module", ...NUMBERS].map(headCell(3, 4));
     const longest = Math.max(1, time, ...found.map((row) => row.time));
@@ -251,20 +253,6 @@ export class RangeProfilePanel {
   }
 
   /**
-   * Return the longest line.
-   *
-   * @param {import("../../scene/phase_times.js").PhaseTimes} times
-   * @param {ProfileRow[]} lines
-   * @returns {[text: string, line?: ProfileRow]}
-   */
-  #lead(times, lines) {
-    const { active } = times;
-    const [line] = lines.filter(({ filename }) => filename);
-    if (!line || 20 * line.time < active || line.time < compiledIn(times)) return [""];
-    return [`${placeOf(line)} takes ${shareText(line.time, active)}`, line];
-  }
-
-  /**
    * @param {ProfileRow} row
    * @param {number} duration of the range, without idle intervals, or the time of all rows
    * @param {number} longest time of all rows
@@ -375,15 +363,13 @@ export class RangeProfilePanel {
     );
     const notKept = Math.max(0, Math.min(olderSteps(scene), end) - start);
     const waited = times.idle - notKept;
-    const idle = [
-      notKept > 0 && `of it ${formatDuration(notKept)} in older steps that were not kept`,
-      waited > 0 && `of it ${formatDuration(waited)} idle: nothing ran`,
-    ];
-    const duration = [formatDuration(end - start), ...idle].filter(Boolean).join(", ");
+    const textOf = (/** @type {number} */ ns) => (ns > 0 ? formatDuration(ns) : "");
     return [
       h("table", "agv-phases", h("tbody", {}, ...lines, all)),
       propertyList([
-        ["duration", this.range || times.idle > 0 ? duration : ""],
+        ["duration", this.range || times.idle > 0 ? textOf(end - start) : ""],
+        ["of it older steps, not kept", textOf(notKept)],
+        ["of it idle: nothing ran", textOf(waited)],
         ["saved tensors", this.range ? `${formatBytes(before)} → ${formatBytes(after)} held` : ""],
       ]),
     ];
