@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from autogradviz.analysis.causal_graph import NO_OP
 from autogradviz.diagnose.evidence.values_not_finite import INTENDED
-from autogradviz.events import BackwardStarted, LossRead, NormRead, SingularOperandRead
+from autogradviz.events import (
+    BackwardStarted,
+    LossRead,
+    NormRead,
+    SingularOperandRead,
+    StepNormRead,
+)
 
+_SAVES_RESULT: Final = {"SoftmaxBackward0", "LogSoftmaxBackward0"}
+"""Nodes of which only the result is read, and NaN in it."""
 _DEPTH: Final = 3
 """Ops before one that saves no operands, such as a sum."""
 
@@ -43,11 +51,12 @@ def find_singular_ops(
         if found:
             return sorted(found, key=lambda one: -one[0])
     of_first = [event for event in read if event.backward_id == first_bad]
-    singular = sorted(
-        _ops(graph, [event for event in of_first if not event.not_finite]), key=lambda one: one[0]
-    )
+    # The gradients of an earlier backward may have made the parameters NaN.
+    intact = in_forward or _gradients_were_finite(graph, first_bad)
+    clear = [e for e in of_first if not e.not_finite and (intact or not _may_pass_nan(graph, e))]
+    singular = sorted(_ops(graph, clear), key=lambda one: one[0])
     not_finite = [event for event in of_first if event.not_finite]
-    sure = [event for event in not_finite if _had_finite(graph, event, of_first)]
+    sure = [event for event in not_finite if _had_finite(graph, event, of_first, intact=intact)]
     # Where what is not finite is from is unknown: data, a checkpointed region, a constant.
     unknown = [_origin(graph, event) for event in not_finite if event not in sure]
     found = singular or sorted(_ops(graph, sure), key=lambda one: one[0])
@@ -60,6 +69,22 @@ def _bad_backwards(graph: CausalGraph) -> set[int]:
     found = {event.backward_id for event in log.of(LossRead) if event.loss is None}
     found |= {e.backward_id for e in log.of(NormRead) if e.place == "root" and e.norm is None}
     return found
+
+
+def _gradients_were_finite(graph: CausalGraph, backward_id: int | None) -> bool:
+    """Return whether the norms of the last backward before one were read, and were finite."""
+    if backward_id is None:
+        return False
+    log = graph.analysis.log
+    earlier = [e.backward_id for e in log.of(BackwardStarted) if e.backward_id < backward_id]
+    norms = [e.norm for e in log.of(StepNormRead) if earlier and e.backward_id == max(earlier)]
+    return bool(norms) and None not in norms
+
+
+def _may_pass_nan(graph: CausalGraph, event: SingularOperandRead) -> bool:
+    """Return whether an op may have had the NaN of its result in an operand already."""
+    node = graph.analysis.graph.nodes.get(event.node_id)
+    return node is not None and node.name in _SAVES_RESULT
 
 
 def _not_survived(
@@ -111,14 +136,30 @@ def _origin(graph: CausalGraph, event: SingularOperandRead) -> int:
 
 
 def _had_finite(
-    graph: CausalGraph, event: SingularOperandRead, read: list[SingularOperandRead]
+    graph: CausalGraph, event: SingularOperandRead, read: list[SingularOperandRead], *, intact: bool
 ) -> bool:
     """Return whether the op that gave what is not finite had operands that are known as finite."""
-    return _is_first(graph, _origin(graph, event), read, _DEPTH)
+    analysis = graph.analysis
+    leaves: set[int | None] = {analysis.tensors[each].storage_id for each in graph.leaves.values()}
+    return _is_first(graph, _origin(graph, event), read, leaves if intact else set(), _DEPTH)
 
 
-def _is_first(graph: CausalGraph, index: int, read: list[SingularOperandRead], depth: int) -> bool:
-    """Return whether each operand of an op was saved and finite, or computed from such ones."""
+def _is_first(
+    graph: CausalGraph,
+    index: int,
+    read: list[SingularOperandRead],
+    finite: set[int | None],
+    depth: int,
+) -> bool:
+    """Return whether each operand of an op was saved and finite, or computed from such ones.
+
+    Args:
+        graph: the causal graph of the recording.
+        index: of the op.
+        read: in the same backward.
+        finite: storages that are known as finite.
+        depth: ops before this one that may save nothing.
+    """
     node = graph.node_of_op.get(index)
     if node is None or not depth:
         return False
@@ -129,11 +170,10 @@ def _is_first(graph: CausalGraph, index: int, read: list[SingularOperandRead], d
         if each.node_id == node and each.packed_by == "pytorch" and each.slot not in bad
     }
     tensors = graph.analysis.tensors
-    leaves = {tensors[each].storage_id for each in graph.leaves.values()}
     return not bad and all(
         tensor in known
-        or tensors[tensor].storage_id in leaves
-        or _is_first(graph, made, read, depth - 1)
+        or tensors[tensor].storage_id in finite
+        or _is_first(graph, made, read, finite, depth - 1)
         for tensor, made in zip(graph.inputs[index], graph.producers(index), strict=True)
     )
 
