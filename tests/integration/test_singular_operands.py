@@ -12,6 +12,11 @@ from autogradviz.recorder.backward import singular_operands
 from autogradviz.scene import build_scene
 
 
+@pytest.fixture(autouse=True)
+def _all_are_read(monkeypatch):
+    monkeypatch.setattr(singular_operands, "ALLOWANCE_S", 60.0)
+
+
 def steps(loss_of, count=2, size=3):
     """Return the trace of some steps of a small model."""
     torch.manual_seed(0)

@@ -8,7 +8,7 @@ node. They are read when a backward starts, before the engine frees them.
 from __future__ import annotations
 
 from math import isfinite
-from time import monotonic
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -61,11 +61,11 @@ class SingularOperands:
         numbers = [loss for loss in losses if isinstance(loss, float)]
         if not numbers or infers_shapes():
             return
-        is_bad, now = not all(map(isfinite, numbers)), monotonic()
+        is_bad, began = not all(map(isfinite, numbers)), thread_time()
         self._bad += is_bad
         if self._bad > MAX_BAD:
             return
-        if not is_bad and self._spent > ALLOWANCE_S + SHARE * (now - self._began):
+        if not is_bad and self._spent > ALLOWANCE_S + SHARE * (monotonic() - self._began):
             return
         roots = [each for each in outputs if isinstance(each, torch.Tensor)]
         with DisableTorchFunction(), below_autograd():
@@ -81,7 +81,7 @@ class SingularOperands:
                 entries,
                 not_finite,
             )
-        self._spent += monotonic() - now
+        self._spent += thread_time() - began
 
 
 def _read_graph(
