@@ -9,6 +9,7 @@ from torch.nn import functional
 import autogradviz
 from autogradviz.events import SingularOperandRead
 from autogradviz.recorder.backward import singular_operands
+from autogradviz.recorder.torch_internals.nodes import _SINGULAR
 from autogradviz.scene import build_scene
 
 
@@ -212,3 +213,9 @@ def test_the_graph_shows_the_step_whose_backward_gave_nan(monkeypatch):
     roots = [node.index for node in scene.nodes if node.name == "SqrtBackward0"]
     assert (finding.slug, len(roots)) == ("not-finite", 4)
     assert scene.findings[0].nodes == (roots[2],)
+
+
+def test_nodes_have_the_slots_that_are_read():
+    for name, slots in _SINGULAR.items():
+        node = getattr(torch._C._functions, name)
+        assert [slot for slot, _ in slots if not hasattr(node, f"_raw_saved_{slot}")] == [], name

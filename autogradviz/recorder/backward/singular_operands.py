@@ -118,7 +118,10 @@ def _saved(node: Any, name: str) -> torch.Tensor | None:
         if isinstance(slot, tuple) or slot is None or slot.unpack_hook is not None:
             return None
         tensor = slot.data
-    except RuntimeError:  # an earlier backward freed the slot
+    except (
+        AttributeError,
+        RuntimeError,
+    ):  # another version of PyTorch; an earlier backward freed it
         return None
     if not isinstance(tensor, torch.Tensor) or not tensor.is_cpu:
         return None

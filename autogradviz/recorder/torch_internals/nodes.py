@@ -97,7 +97,7 @@ _SINGULAR: Final[dict[str, tuple[tuple[str, _Test], ...]]] = {
     "LogSoftmaxBackward0": (("result", torch.isnan),),
     "LinalgEighBackward0": (("eigenvalues", lambda given: given.diff(dim=-1) == 0),),
     "LinalgSvdBackward0": (("S", lambda given: given.diff(dim=-1) == 0),),
-    "CtcLossBackward0": (("result", torch.isinf),),
+    "CtcLossBackward0": (("result0", torch.isinf),),
 }
 """By node: slots, and the test for entries at which the derivative is not finite."""
 
