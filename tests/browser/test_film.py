@@ -128,7 +128,7 @@ def test_ribbons_of_a_replay_look_as_if_painted_at_once(open_page):
     for at in range(21):
         go(fold.start_ns + at * length // 20)
     stage.page.evaluate(f"window.kept = {PIXELS}; 0")
-    go(fold.turn_ns)
+    go(fold.start_ns)
     stage.page.wait_for_function(f"{DIFFERING} > 30_000")
     go(fold.start_ns + length)
     stage.resize({"width": 1300, "height": 900})  # everything is painted again
