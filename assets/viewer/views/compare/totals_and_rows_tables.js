@@ -184,13 +184,11 @@ function containsChange(rows, at) {
  * @returns {Row[]}
  */
 function withoutSlight(rows) {
-  const modules = new Map(
-    rows.flatMap((row) => (row.kind === "module" ? [[row.module, row.time_ns]] : [])),
-  );
+  const parents = new Map(rows.map((row) => [row.kind + row.module, row.time_ns]));
   return rows.filter(({ kind, module, nodes, saved, recomputed, time_ns }) => {
-    const all = modules.get(module);
-    const isBare = ![nodes, saved, recomputed].some((pair) => pair.some(Boolean));
-    return kind !== "line" || !all || !isBare || time_ns.some((ns, at) => ns * 100 > all[at]);
+    const all = parents.get(`module${module}`);
+    const has = [nodes, saved, recomputed].flat().some(Boolean);
+    return kind !== "line" || !all || has || time_ns.some((ns, at) => ns * 100 > all[at]);
   });
 }
 
