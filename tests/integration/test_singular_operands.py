@@ -4,6 +4,7 @@ import linecache
 
 import pytest
 import torch
+from interpreters import run_forked
 from torch.nn import functional
 
 import autogradviz
@@ -219,3 +220,29 @@ def test_nodes_have_the_slots_that_are_read():
     for name, slots in _SINGULAR.items():
         node = getattr(torch._C._functions, name)
         assert [slot for slot, _ in slots if not hasattr(node, f"_raw_saved_{slot}")] == [], name
+
+
+GROWING = """
+import torch, autogradviz
+from autogradviz.recorder.backward import singular_operands
+singular_operands.ALLOWANCE_S = 60.0
+x = torch.ones(2, requires_grad=True)
+with autogradviz.record(engine={engine!r}):
+    y = x
+    for _ in range({steps}):
+        for _ in range({ops}):
+            y = y + 1
+        y.sum().backward(retain_graph=True)
+    del y
+print("freed")
+"""
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+@pytest.mark.parametrize(("steps", "ops"), [(8, 15_000), (40, 3_000)])
+def test_a_graph_that_grows_over_steps_can_be_freed(request, engine, steps, ops):
+    if engine == "native":
+        request.getfixturevalue("native")
+    program = GROWING.format(engine=engine, steps=steps, ops=ops)
+    done = run_forked("-c", program)
+    assert (done.returncode, done.stdout) == (0, "freed\n"), done.stderr

@@ -17,7 +17,7 @@ from autogradviz.events import SingularOperandRead
 from autogradviz.recorder.ops.hashes_norms_and_draws import below_autograd, readable_numbers
 from autogradviz.recorder.torch_internals.distributed import infers_shapes
 from autogradviz.recorder.torch_internals.nodes import singular_slots, slots_of, walk_nodes
-from autogradviz.recorder.torch_internals.private_api import DisableTorchFunction
+from autogradviz.recorder.torch_internals.private_api import AccumulateGrad, DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,8 @@ SHARE: Final = 0.01
 """Of the time, for reading while all losses are finite."""
 ALLOWANCE_S: Final = 0.003
 """Seconds of reading before that share counts, so that the first steps are read."""
-MAX_NODES: Final = 20_000
+MAX_NODES: Final = 5_000
+"""Of a graph, and again of graphs that continue earlier ones: see NOTE [ Touching a node ]."""
 MAX_ENTRIES: Final = 1 << 22
 """Of a saved tensor; a larger one is not read."""
 MAX_EVENTS: Final = 16
@@ -51,6 +52,9 @@ class SingularOperands:
         self._began = monotonic()
         self._spent = 0.0
         self._bad = 0
+        self._newest = -1  # the highest sequence number of the nodes that were touched
+        self._continued = 0  # nodes of graphs with older nodes than that one
+        self._is_closed = False
 
     def read(self, backward_id: int, outputs: Sequence[Any]) -> None:
         """Record the singular operands of the graph from which a backward starts.
@@ -59,7 +63,7 @@ class SingularOperands:
         """
         losses = [loss for _, _, loss in self._gradients.losses_after(backward_id - 1)]
         numbers = [loss for loss in losses if isinstance(loss, float)]
-        if not numbers or infers_shapes():
+        if self._is_closed or not numbers or infers_shapes():
             return
         is_bad, began = not all(map(isfinite, numbers)), thread_time()
         self._bad += is_bad
@@ -69,7 +73,9 @@ class SingularOperands:
             return
         roots = [each for each in outputs if isinstance(each, torch.Tensor)]
         with DisableTorchFunction(), below_autograd():
-            found = sorted(_read_graph(roots, is_bad=is_bad), key=lambda one: one[0])
+            nodes, is_whole = walk_nodes(roots, MAX_NODES)
+            self._note_touched(nodes, is_whole=is_whole)
+            found = sorted(_read_nodes(nodes, is_bad=is_bad), key=lambda one: one[0])
         # A loss that is NaN has it from the first op that gave one, a gradient from the last.
         chosen = found[:MAX_EVENTS] if is_bad else found[-MAX_EVENTS:]
         for _, node, slot, entries, not_finite in chosen:
@@ -83,12 +89,18 @@ class SingularOperands:
             )
         self._spent += thread_time() - began
 
+    def _note_touched(self, nodes: Sequence[Any], *, is_whole: bool) -> None:
+        """Read no further graph once a graph that grows may have a long chain of touched nodes."""
+        orders = [each._sequence_nr() for each in nodes if type(each) is not AccumulateGrad]  # noqa: SLF001
+        if min(orders, default=self._newest + 1) <= self._newest:
+            self._continued += len(nodes)
+        self._newest = max(self._newest, *orders) if orders else self._newest
+        self._is_closed = not is_whole or self._continued > MAX_NODES
 
-def _read_graph(
-    roots: Sequence[torch.Tensor], *, is_bad: bool
-) -> Iterator[tuple[int, Any, str, int, bool]]:
+
+def _read_nodes(nodes: Sequence[Any], *, is_bad: bool) -> Iterator[tuple[int, Any, str, int, bool]]:
     """Yield the position of a node in the forward, the node, slot, entries, and how they are."""
-    for node in walk_nodes(roots, MAX_NODES):
+    for node in nodes:
         singular = singular_slots(node)
         if not singular and not is_bad:
             continue
@@ -118,10 +130,7 @@ def _saved(node: Any, name: str) -> torch.Tensor | None:
         if isinstance(slot, tuple) or slot is None or slot.unpack_hook is not None:
             return None
         tensor = slot.data
-    except (
-        AttributeError,
-        RuntimeError,
-    ):  # another version of PyTorch; an earlier backward freed it
+    except (AttributeError, RuntimeError):  # of another version, or freed by an earlier backward
         return None
     if not isinstance(tensor, torch.Tensor) or not tensor.is_cpu:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -115,17 +115,22 @@ def singular_slots(node: Any) -> tuple[tuple[str, _Test], ...]:
     return _SINGULAR.get(name, ())
 
 
-def walk_nodes(roots: Iterable[torch.Tensor], most: int) -> Iterator[Any]:
-    """Yield the nodes of the graph of tensors, at most so many."""
+def walk_nodes(roots: Iterable[torch.Tensor], most: int) -> tuple[list[Any], bool]:
+    """Return the nodes of the graph of tensors, at most so many, and whether these are all.
+
+    Each has its Python object afterwards: see NOTE [ Touching a node ].
+    """
     waiting = [node for node in map(safe_grad_fn, roots) if node is not None]
     seen = set(waiting)
+    found = []
     while waiting and len(seen) <= most:
         node = waiting.pop()
-        yield node
+        found.append(node)
         for target, _ in node.next_functions:
             if target is not None and target not in seen:
                 seen.add(target)
                 waiting.append(target)
+    return found, not waiting
 
 
 # --- the Python function that computes the gradient of a node -------------------------------------
